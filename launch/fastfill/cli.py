@@ -1,0 +1,29 @@
+"""The command line: one verb a module, each of which imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import typer
+
+from fastfill import __version__
+
+app = typer.Typer(
+    name="fastfill",
+    help="Serve Qwen3.5-class models with SGLang on MI350X/MI355X, and prove that the fp8 head-dim-256 path fires.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fastfill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Serve Qwen3.5-class models with SGLang on MI350X/MI355X, and prove that the fast path fires."""
