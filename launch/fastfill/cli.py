@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fastfill import __version__
+from fastfill import __version__, kernel
 
 app = typer.Typer(
     name="fastfill",
@@ -27,3 +27,6 @@ def main(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Serve Qwen3.5-class models with SGLang on MI350X/MI355X, and prove that the fast path fires."""
+
+
+app.add_typer(kernel.app, name="kernel")
