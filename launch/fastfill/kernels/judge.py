@@ -11,6 +11,7 @@ from fastfill.kernels.revisions import BY_ID, CAUSAL_GROUP, SYMBOLS, is_broken_h
 ARCH = "gfx950"
 Status = Literal["pass", "warn", "fail"]
 INSTALL = "install aiter main at or after 5c0fece96d (the stack file pins one)"
+PREBUILD = "none needed; to spare the first request: build aiter with PREBUILD_KERNELS=1 GPU_ARCHS=gfx950"
 REBUILD = "delete aiter/jit/module_fmha_v3_varlen_fwd.so and aiter/jit/build, or start once with AITER_REBUILD=1"
 
 
@@ -43,7 +44,9 @@ def judge(found: Installation) -> Identity:
     """Judge an installation, or a single object by itself."""
     broken = any(is_broken_hash(item.sha256) for item in found.objects)
     revision = _revision(found.objects)
-    findings = [*_objects(found), _revision_finding(revision, found.objects)]
+    findings = _objects(found)
+    if found.objects:
+        findings.append(_revision_finding(revision, found.objects))
     if found.kind != "object":
         findings += [_table(found), _gate(found), _module(found)]
     missing = any(finding.status == "fail" and finding.id != "revision" for finding in findings)
@@ -121,7 +124,7 @@ def _module(found: Installation) -> Finding:
     module = found.module
     if module is None:
         return Finding(
-            "prebuilt_module", "warn", "no module_fmha_v3_varlen_fwd.so: it is compiled when first used", "prebuild it"
+            "prebuilt_module", "warn", "no module_fmha_v3_varlen_fwd.so: it is compiled when first used", PREBUILD
         )
     if module.problem:
         return Finding("prebuilt_module", "fail", f"module_fmha_v3_varlen_fwd.so is {module.problem}", REBUILD)
