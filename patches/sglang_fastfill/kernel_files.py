@@ -1,0 +1,58 @@
+"""Looks for the hd256 fp8 kernel in the installed aiter.
+
+Importing ``flash_attn_varlen_fp8_pertensor_func`` proves nothing: the function exists since 2025-09, the kernel files
+since ROCm/aiter#3732 (2026-07-23).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+from functools import lru_cache
+from pathlib import Path
+
+from sglang_fastfill.gate import KernelState
+
+FUNCTION = "flash_attn_varlen_fp8_pertensor_func"
+KERNEL_FILE = "fwd_hd256_fp8_causal_group.co"
+KERNEL_TABLE = "fmha_fwd.csv"
+
+BROKEN_SHA256 = frozenset(
+    {
+        # aiter e1369bfa67 (#4657): causal kernels without diagonal pairing leave rows unwritten.
+        "a916b4c5f5b920171d69fe240b06c29ed430b053c4233b7c593f53be7d4aab35",
+        "95ef992a211ffeb2ae3dc9afa7ca87a9dcc59f85a9423d67e2e22b62d153eaba",
+    }
+)
+
+
+def folder_state(folder: Path, broken: frozenset[str] = BROKEN_SHA256) -> KernelState:
+    """State of the kernel in one ``hsa/gfx950/fmha_v3_fwd`` folder.
+
+    Args:
+        folder: The folder that holds the kernel objects and their table.
+        broken: SHA-256 of kernel objects known to be wrong.
+    """
+    try:
+        with (folder / KERNEL_TABLE).open(newline="") as file:
+            listed = any(row.get("co_name") == KERNEL_FILE for row in csv.DictReader(file))
+        digest = hashlib.sha256((folder / KERNEL_FILE).read_bytes()).hexdigest()
+    except OSError:
+        return "missing"
+    if not listed:
+        return "missing"
+    return "broken" if digest in broken else "present"
+
+
+@lru_cache(maxsize=1)
+def installed_state() -> KernelState:
+    """State of the kernel in the aiter that this process imports, read once."""
+    try:
+        aiter = importlib.import_module("aiter")
+        core = importlib.import_module("aiter.jit.core")
+    except ImportError:
+        return "missing"
+    if not hasattr(aiter, FUNCTION):
+        return "missing"
+    return folder_state(Path(core.AITER_META_DIR) / "hsa" / "gfx950" / "fmha_v3_fwd")

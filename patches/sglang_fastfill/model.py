@@ -1,0 +1,29 @@
+"""What the model's own config says about its attention layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def full_attention_layers(text_config: Any) -> int:
+    """Number of full-attention layers by the config: ``layer_types``, the hybrid interval, or every layer."""
+    layers = int(text_config.num_hidden_layers)
+    kinds = getattr(text_config, "layer_types", None)
+    if kinds:
+        return sum(kind == "full_attention" for kind in kinds)
+    interval = getattr(text_config, "full_attention_interval", None)
+    return layers // int(interval) if interval else layers
+
+
+def describe(model_config: Any, draft: bool) -> dict[str, Any]:
+    """The part of a status that names the model, from SGLang's ModelConfig."""
+    text = model_config.hf_text_config
+    return {
+        "architectures": list(getattr(model_config.hf_config, "architectures", None) or []),
+        "num_hidden_layers": int(text.num_hidden_layers),
+        "attention_layers": full_attention_layers(text),
+        "head_dim": int(model_config.head_dim),
+        "num_attention_heads": int(model_config.num_attention_heads),
+        "num_key_value_heads": int(model_config.get_total_num_kv_heads()),
+        "draft": draft,
+    }

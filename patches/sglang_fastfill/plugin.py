@@ -1,0 +1,42 @@
+"""The entry point that SGLang's plugin framework calls, in its launcher and in every scheduler process.
+
+Nothing reachable from here imports prometheus_client at import time: see ``meters``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+
+def register() -> None:
+    """In the launcher: prepare the state folder and add the routes. In a scheduler: hook aiter and the model runner."""
+    if multiprocessing.parent_process() is None:
+        _in_launcher()
+    else:
+        _in_scheduler()
+
+
+def _in_launcher() -> None:
+    import importlib
+
+    from sglang_fastfill import routes, state
+
+    state.prepare()
+    routes.add(importlib.import_module("sglang.srt.entrypoints.http_server").app)
+
+
+def _in_scheduler() -> None:
+    import importlib
+
+    from sglang_fastfill import witness
+
+    registry: Any = importlib.import_module("sglang.srt.plugins.hook_registry")
+    around = registry.HookType.AROUND
+    for target, kernel in witness.FUNCTIONS.items():
+        if not witness.missing_from_aiter(target):
+            registry.HookRegistry.register(target, witness.around_function(target, kernel), around)
+    for target, kernel in witness.DISPATCH_POINTS.items():
+        if not witness.missing_from_aiter(target):
+            registry.HookRegistry.register(target, witness.around_dispatch(target, kernel), around)
+    registry.HookRegistry.register(witness.RUNNER, witness.around_forward, around)

@@ -1,0 +1,279 @@
+"""The fast path itself: what the patched ``AiterAttnBackend.forward_extend`` calls.
+
+``begin`` is called before the KV write, because the write may divide k and v in place (the 5-D pool does) and because a
+cast that overflows would put NaN into the cache. ``Prefill.attend`` is called after it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Any
+
+import torch
+
+from sglang_fastfill import deployment, gate, state
+from sglang_fastfill.conditions import CONDITIONS
+from sglang_fastfill.ledger import LEDGER
+from sglang_fastfill.quantize import FP8, descale, quantize, saturate
+
+try:
+    # Apart from SGLang's own import block: an aiter without the function is `kernel_missing`, not a NameError.
+    import aiter
+except ImportError:
+    aiter = None
+
+_PASSES_REMEMBERED = 4
+
+
+class FastPathError(RuntimeError):
+    """The kernel raised although every condition had passed."""
+
+
+class Prefill:
+    """One layer's prefill, between its two calls from the backend.
+
+    Attributes:
+        k: k to write to the cache, (tokens, kv heads, head dim), saturated.
+        v: v to write to the cache, saturated.
+        fires: Whether ``attend`` is to be called instead of the backend's own attention.
+    """
+
+    __slots__ = ("_k8", "_k_descale", "_layer", "_q8", "_unit", "_v8", "_v_descale", "fires", "k", "v")
+
+    def __init__(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        self.k = k
+        self.v = v
+        self.fires = False
+
+    def quantize(self, backend: Any, q: torch.Tensor, layer: Any) -> None:
+        """Cast q at unit scale, k and v at the layer's scales; from here on the path fires."""
+        heads, kv_heads, dim = layer.tp_q_head_num, layer.tp_k_head_num, layer.qk_head_dim
+        self._layer = layer
+        self._unit = backend.k_scale
+        self._k_descale = descale(layer.k_scale, self._unit)
+        self._v_descale = descale(layer.v_scale, self._unit)
+        self._q8 = quantize(q, heads, dim)
+        self._k8 = quantize(self.k, kv_heads, dim, self._k_descale)
+        self._v8 = quantize(self.v, kv_heads, dim, self._v_descale)
+        self.fires = True
+
+    def attend(self, backend: Any, forward_batch: Any) -> torch.Tensor:
+        """Run the assembly kernel.
+
+        Args:
+            backend: The AiterAttnBackend; its ``qo_indptr`` holds the batch's int32 offsets.
+            forward_batch: The ForwardBatch.
+
+        Returns:
+            (tokens, q heads x head dim) in the model's dtype.
+
+        Raises:
+            FastPathError: The kernel raised.
+        """
+        layer = self._layer
+        offsets = backend.qo_indptr[: forward_batch.batch_size + 1]
+        longest = backend.forward_metadata.max_q_len
+        try:
+            out = aiter.flash_attn_varlen_fp8_pertensor_func(
+                self._q8,
+                self._k8,
+                self._v8,
+                self._unit,
+                self._k_descale,
+                self._v_descale,
+                offsets,
+                offsets,
+                longest,
+                longest,
+                softmax_scale=layer.scaling,
+                causal=True,
+            )
+        except Exception as error:
+            raise FastPathError(_complaint(layer, error)) from error
+        if out.dtype != backend.input_dtype:
+            out = out.to(backend.input_dtype)
+        return out.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+
+
+def _complaint(layer: Any, error: Exception) -> str:
+    passed = ", ".join(condition.id for condition in CONDITIONS)
+    return (
+        f"fastfill: the fp8 head-dim-256 kernel raised on layer {layer.layer_id}: {error}. "
+        f"Every condition had passed: {passed}. "
+        "Next: fastfill path off, which serves by the fallback without a restart; then fastfill kernel identify."
+    )
+
+
+class Memory:
+    """What the path remembers between passes of one attention backend (target and draft have their own).
+
+    Attributes:
+        ends: For the last few passes: where each request's prompt had got to, in tokens.
+        saturated: (1,) int64 on the device: elements of k and v beyond the fp8 range so far.
+    """
+
+    __slots__ = ("_copied", "_passes", "allow_forced", "ends", "saturated", "switch")
+
+    def __init__(self, device: Any) -> None:
+        self._passes: deque[dict[str, int]] = deque(maxlen=_PASSES_REMEMBERED)
+        self.ends: dict[str, int] = {}
+        self.allow_forced = state.truthy(os.environ.get(state.ALLOW_FORCED_FALLBACK))
+        self.switch = state.Switch(state.folder())
+        self.saturated = torch.zeros(1, dtype=torch.int64, device=device)
+        self._copied = torch.zeros(1, dtype=torch.int64, pin_memory=self.saturated.is_cuda)
+
+    def saturated_so_far(self) -> int:
+        """The count as of the call before this one: the copy to the host is asked for and not waited for."""
+        known = int(self._copied)
+        self._copied.copy_(self.saturated, non_blocking=True)
+        return known
+
+    def remember(self, rids: list[str], prefixes: list[int], extends: list[int]) -> None:
+        """Note where each sequence of this pass ends."""
+        self._passes.append({r: p + e for r, p, e in zip(rids, prefixes, extends, strict=False)})
+        self.ends = {rid: end for forward_pass in self._passes for rid, end in forward_pass.items()}
+
+
+LAYERS: dict[tuple[int, int], gate.LayerVerdict] = {}
+"""Verdict of every layer seen so far, by backend and layer id, for the rank's status."""
+
+MEMORIES: list[Memory] = []
+"""One per attention backend, for the witness to read the saturation counts."""
+
+
+def _judge_layer(backend: Any, layer: Any, k: torch.Tensor | None, sinks: Any) -> gate.LayerVerdict:
+    facts = deployment.layer_facts(backend, layer, has_kv=k is not None, sinks=sinks is not None)
+    verdict = gate.judge_layer(facts)
+    layer.fastfill_verdict = verdict
+    LAYERS[id(backend), layer.layer_id] = verdict
+    return verdict
+
+
+def _memory(backend: Any) -> Memory:
+    memory = Memory(backend.device)
+    backend.fastfill_memory = memory
+    MEMORIES.append(memory)
+    return memory
+
+
+def _capturing() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _judge_pass(backend: Any, forward_batch: Any) -> gate.PassVerdict:
+    memory: Memory = getattr(backend, "fastfill_memory", None) or _memory(backend)
+    prefixes = forward_batch.extend_prefix_lens_cpu
+    extends = forward_batch.extend_seq_lens_cpu or []
+    rids = getattr(forward_batch, "rids", None) or []
+    facts = gate.PassFacts(
+        operator_off=memory.switch.is_off(),
+        capturing=_capturing(),
+        mode=forward_batch.forward_mode.name,
+        prefix_lens=prefixes,
+        extend_lens=extends,
+        rids=rids,
+        ends=memory.ends,
+        forced_fallback_allowed=memory.allow_forced,
+    )
+    verdict = gate.judge_pass(facts)
+    if prefixes is not None:
+        memory.remember(rids, prefixes, extends)
+    forward_batch.fastfill_pass = (backend, forward_batch.forward_mode, verdict)
+    return verdict
+
+
+def _saturated(memory: Memory, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    safe = saturate(x, scale)
+    # NaN differs from itself; it is counted, being no finite fp8 value either.
+    memory.saturated += torch.count_nonzero(safe != x)
+    return safe
+
+
+def begin(
+    backend: Any,
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    v: torch.Tensor | None,
+    layer: Any,
+    forward_batch: Any,
+    sinks: Any,
+) -> Prefill | None:
+    """Decide and prepare one layer's prefill, before its KV write.
+
+    Args:
+        backend: The AiterAttnBackend.
+        q: (tokens, q heads x 256) or (tokens, q heads, 256), the model's dtype.
+        k: (tokens, kv heads, 256) or None.
+        v: (tokens, kv heads, 256) or None.
+        layer: The RadixAttention.
+        forward_batch: The ForwardBatch.
+        sinks: Attention sinks or None.
+
+    Returns:
+        None when nothing changes for this layer: the flag is off, the KV cache is not fp8, or this is no prefill.
+        Otherwise k and v to write, and whether the fast path fires.
+    """
+    verdict: gate.LayerVerdict | None = layer.__dict__.get("fastfill_verdict")
+    if verdict is None:
+        verdict = _judge_layer(backend, layer, k, sinks)
+    if not verdict.flag:
+        LEDGER.skip(verdict.reason or "flag_off")
+        return None
+    held = forward_batch.__dict__.get("fastfill_pass")
+    if held is not None and held[0] is backend and held[1] is forward_batch.forward_mode:
+        forward_pass = held[2]
+    else:
+        forward_pass = _judge_pass(backend, forward_batch)
+    reason = gate.reason(verdict, forward_pass)
+    if reason is not None:
+        LEDGER.skip(reason)
+    if k is None or v is None or backend.kv_cache_dtype != FP8 or backend.use_mla:
+        return None
+    if "not_extend" in forward_pass.stops:
+        return None
+    memory = backend.fastfill_memory
+    prefill = Prefill(
+        _saturated(memory, k, descale(layer.k_scale, backend.k_scale)),
+        _saturated(memory, v, descale(layer.v_scale, backend.v_scale)),
+    )
+    if reason is None:
+        prefill.quantize(backend, q, layer)
+    return prefill
+
+
+def fallback_q(backend: Any, q: torch.Tensor, layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """q and its descale for the fp8 fallback, called after ``begin``.
+
+    Upstream casts q at unit scale and descales it by k_scale, which is wrong for every scale but 1 (SGLang up to
+    0.5.22). With the flag on q's descale is 1 and the cast saturates, so that a prompt's later chunks are as right as
+    its first; with the flag off this is upstream's arithmetic.
+
+    Returns:
+        q in the KV cache's fp8 dtype, of q's shape, and its descale.
+    """
+    dtype = backend.kv_cache_dtype
+    if not layer.fastfill_verdict.flag:
+        return q.to(dtype), layer.k_scale if layer.k_scale is not None else backend.k_scale
+    limit = torch.finfo(dtype).max
+    return q.clamp(-limit, limit).to(dtype), backend.k_scale
+
+
+def fresh_shortcut(layer: Any) -> bool:
+    """Whether the 5-D pool's shortcut for fresh prompts is right for this layer, called after ``begin``.
+
+    It attends over k and v as the KV write left them: divided in place by the layer's scales. With the flag on, layers
+    whose scales are not 1 gather from the cache instead, where the descales are applied.
+    """
+    return not layer.fastfill_verdict.flag or not _scaled(layer)
+
+
+def _scaled(layer: Any) -> bool:
+    scales = (layer.k_scale, layer.v_scale)
+    known = layer.__dict__.get("fastfill_scaled")
+    if known is not None and known[0] is scales[0] and known[1] is scales[1]:
+        return bool(known[2])
+    # One device-to-host read per layer, on the first 5-D fallback; the fast path never comes here.
+    scaled = any(scale is not None and bool((scale != 1.0).any()) for scale in scales)
+    layer.fastfill_scaled = (*scales, scaled)
+    return scaled

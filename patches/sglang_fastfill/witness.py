@@ -1,0 +1,283 @@
+"""Watches what SGLang calls and what aiter dispatches to, without taking the gate's word.
+
+Two levels: the functions that SGLang calls, and aiter's own dispatch points, module globals that it looks up at each
+call. A function's name is not the kernel: SGLang 0.5.22 calls the fp8 function for head dim 128 too, and ENABLE_CK=0
+sends it to Triton. Each function is hooked once, under the name ``aiter.<name>``; SGLang's hook registry rebinds the
+object wherever it was imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sglang_fastfill import meters, model, state, work
+from sglang_fastfill.conditions import BY_ID
+from sglang_fastfill.ledger import LEDGER
+
+logger = logging.getLogger(__name__)
+
+FUNCTIONS = {
+    "aiter.flash_attn_varlen_fp8_pertensor_func": "unknown",
+    "aiter.flash_attn_varlen_func": "unknown",
+    "aiter.mha_batch_prefill_func": "unknown",
+    "aiter.ops.triton.attention.unified_attention.unified_attention": "triton",
+}
+"""What SGLang calls, and the kernel label when no dispatch point was seen beneath it."""
+
+DISPATCH_POINTS = {
+    "aiter.fmha_v3_varlen_fwd": "asm",
+    "aiter.mha_varlen_fwd": "ck",
+    "aiter.mha_batch_prefill": "ck",
+}
+"""Where aiter hands over to a kernel. Docs: aiter/ops/mha.py at c16d44b93a, ``_flash_attn_varlen_forward``."""
+
+RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
+TARGETS = (*FUNCTIONS, *DISPATCH_POINTS, RUNNER)
+
+_MARK = "fastfill"
+
+
+def _mark(hook: Callable[..., Any], target: str) -> Callable[..., Any]:
+    hook.__dict__[_MARK] = target
+    return hook
+
+
+def around_function(target: str, default_kernel: str) -> Callable[..., Any]:
+    """A hook that counts calls of a function by the kernel they reached."""
+    name = target.rpartition(".")[2]
+
+    def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not LEDGER.open:
+            return original(*args, **kwargs)
+        LEDGER.kernel = None
+        result = original(*args, **kwargs)
+        query = args[0] if args else kwargs["q"]
+        LEDGER.call(name, LEDGER.kernel or default_kernel, query.size(-1))
+        return result
+
+    return _mark(hook, target)
+
+
+def around_dispatch(target: str, kernel: str) -> Callable[..., Any]:
+    """A hook that notes which kernel a call reached."""
+
+    def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        LEDGER.kernel = kernel
+        return original(*args, **kwargs)
+
+    return _mark(hook, target)
+
+
+def attached(target: str) -> bool:
+    """Whether our hook is on the target now, found by looking at it: SGLang only logs a hook that failed."""
+    path, _, name = target.rpartition(".")
+    owner: Any = None
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            owner = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        for part in parts[length:]:
+            owner = getattr(owner, part, None)
+        break
+    function = getattr(owner, name, None)
+    while function is not None:
+        for cell in getattr(function, "__closure__", None) or ():
+            if getattr(cell.cell_contents, "__dict__", {}).get(_MARK) == target:
+                return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+def missing_from_aiter(target: str) -> bool:
+    """Whether this aiter has no such function at all, so that no call could go unseen."""
+    module, _, name = target.rpartition(".")
+    try:
+        return not hasattr(importlib.import_module(module), name)
+    except ImportError:
+        return True
+
+
+def hooks() -> dict[str, bool]:
+    """Each target that exists, and whether our hook is on it."""
+    return {target: attached(target) for target in TARGETS if target == RUNNER or not missing_from_aiter(target)}
+
+
+def prefill_backend(backend: Any) -> Any:
+    """The backend that computes prefill attention, inside SGLang's hybrid wrappers."""
+    for _ in range(4):
+        inner = getattr(backend, "prefill_backend", None) or getattr(backend, "full_attn_backend", None)
+        if inner is None:
+            return backend
+        backend = inner
+    return backend
+
+
+def _sglang_version() -> str:
+    try:
+        return str(importlib.import_module("sglang.version").__version__)
+    except ImportError:
+        return "unknown"
+
+
+def patched() -> bool:
+    """Whether the installed backend calls our gate."""
+    try:
+        backend = importlib.import_module("sglang.srt.layers.attention.aiter_backend")
+    except ImportError:
+        return False
+    return hasattr(backend, "fastfill_prefill")
+
+
+def version() -> str:
+    """fastfill's version, from the installed distribution."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("fastfill")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Witness:
+    """One rank's memory of its passes."""
+
+    def __init__(self, runner: Any) -> None:
+        ranks = runner.ps
+        dp = ranks.attn_dp_rank if ranks.attn_dp_size > 1 else ranks.dp_rank or 0
+        self.rank = {"pp": int(ranks.pp_rank), "dp": int(dp), "tp": int(ranks.tp_rank)}
+        self.number = 0
+        self.place = state.folder()
+        self.ring = state.Ring(self.place, self.rank) if self.place else None
+        self.meters = meters.build(self.rank)
+        self.hooks = hooks()
+        self.patched = patched()
+        self._models: dict[bool, dict[str, Any]] = {}
+        self._published = False
+        if self.meters is not None:
+            self.meters.identity(version(), _sglang_version(), self.patched, self.hooks)
+
+    def observe(self, runner: Any, forward_batch: Any, call: Callable[[], Any]) -> Any:
+        """Run one forward pass and record what it did."""
+        LEDGER.begin()
+        try:
+            result = call()
+        finally:
+            calls, reasons = LEDGER.end()
+        self._record(runner, forward_batch, dict(calls), dict(reasons))
+        return result
+
+    def _record(self, runner: Any, forward_batch: Any, calls: dict[Any, int], reasons: dict[str, int]) -> None:
+        draft = bool(runner.is_draft_worker)
+        if draft not in self._models:
+            self._models[draft] = model.describe(runner.model_config, draft)
+            self._published = False
+        backend = type(prefill_backend(runner.attn_backend)).__name__
+        if not calls and not reasons:
+            # No aiter function was called at all: another backend computed this pass.
+            calls = {("none", "unknown", self._models[draft]["head_dim"]): self._models[draft]["attention_layers"]}
+        if not reasons and backend != "AiterAttnBackend":
+            reasons = {"backend_not_aiter": sum(calls.values())}
+        if not self._published and self.place is not None:
+            self._published = True
+            state.write_status(self.place, self.rank, self._status(runner, backend))
+        prefixes = list(forward_batch.extend_prefix_lens_cpu or [])
+        extends = list(forward_batch.extend_seq_lens_cpu or [])
+        prefixes = prefixes or [0] * len(extends)
+        self.number += 1
+        if self.ring is not None:
+            self.ring.append(
+                {
+                    "pass": self.number,
+                    "pid": os.getpid(),
+                    "time": round(time.time(), 6),
+                    "mode": forward_batch.forward_mode.name,
+                    "draft": draft,
+                    "rids": list(getattr(forward_batch, "rids", None) or []),
+                    "prefix": prefixes,
+                    "extend": extends,
+                    "calls": [
+                        {"fn": fn, "kernel": kernel, "head_dim": dim, "count": n}
+                        for (fn, kernel, dim), n in calls.items()
+                    ],
+                    "reasons": reasons,
+                }
+            )
+        if self.meters is not None:
+            self.meters.add(
+                calls,
+                reasons,
+                work.shares(calls, reasons, "unpatched"),
+                draft=draft,
+                tokens=sum(extends),
+                work=work.attention_work(prefixes, extends),
+                saturated=_saturated(),
+            )
+
+    def _status(self, runner: Any, backend: str) -> dict[str, Any]:
+        from sglang_fastfill import deployment
+
+        aiter_backend = importlib.import_module("sglang.srt.layers.attention.aiter_backend")
+        return {
+            "rank": self.rank,
+            "pid": os.getpid(),
+            "sglang": _sglang_version(),
+            "patched": self.patched,
+            "build": version(),
+            "flag": deployment.flag_on(),
+            "near_miss": deployment.near_misses(),
+            "rival": deployment.rival(aiter_backend),
+            "backend": backend,
+            "hooks": self.hooks,
+            "deployment": deployment_findings(backend),
+            "model": self._models[bool(runner.is_draft_worker)],
+            "forced_fallback_allowed": state.truthy(os.environ.get(state.ALLOW_FORCED_FALLBACK)),
+            "metrics": self.meters is not None,
+            "context_len": int(runner.model_config.context_len),
+        }
+
+
+def deployment_findings(backend: str) -> dict[str, dict[str, str]]:
+    """Each deployment condition, worst over the layers that this rank has run."""
+    from sglang_fastfill import gate, prefill
+
+    findings = {id: {"status": "pass", "value": ""} for id in gate.DEPLOYMENT if BY_ID[id].scope == "deployment"}
+    if not prefill.LAYERS:
+        failed = backend != "AiterAttnBackend"
+        return {"backend_not_aiter": {"status": "fail" if failed else "pass", "value": backend}}
+    for verdict in prefill.LAYERS.values():
+        for id, finding in findings.items():
+            if finding["status"] == "pass":
+                finding["value"] = gate.DEPLOYMENT_VALUES[id](verdict.facts)
+                finding["status"] = "fail" if id in verdict.stops else "pass"
+    return findings
+
+
+def _saturated() -> int:
+    """Saturated elements up to the pass before this one, without waiting for the device."""
+    from sglang_fastfill import prefill
+
+    return sum(memory.saturated_so_far() for memory in prefill.MEMORIES)
+
+
+_witness: Witness | None = None
+
+
+def around_forward(original: Callable[..., Any], runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
+    """The hook on ModelRunner.forward: a pass begins and ends here."""
+    global _witness
+    if forward_batch.forward_mode.is_decode_or_idle():
+        return original(runner, forward_batch, *args, **kwargs)
+    if _witness is None:
+        _witness = Witness(runner)
+    return _witness.observe(runner, forward_batch, lambda: original(runner, forward_batch, *args, **kwargs))
+
+
+_mark(around_forward, RUNNER)
