@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fastfill import __version__, kernel
+from fastfill import __version__, kernel, patch
 
 app = typer.Typer(
     name="fastfill",
@@ -30,3 +30,4 @@ def main(
 
 
 app.add_typer(kernel.app, name="kernel")
+app.add_typer(patch.app, name="patch")
