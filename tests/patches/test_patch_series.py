@@ -10,6 +10,7 @@ from patch_targets import BACKEND, UTILS, Case, write_series, write_target
 
 from fastfill import patching
 from fastfill.errors import UsageError
+from fastfill.patching.header import read_header
 from fastfill.patching.series import read_series
 
 
@@ -59,6 +60,13 @@ def test_paths_of_a_diff_made_in_sglang_s_repository_are_understood(case: Case) 
         patch.read_text().replace("a/sglang/", "a/python/sglang/").replace("b/sglang/", "b/python/sglang/")
     )
     assert patching.apply(case.root, case.series).changed
+
+
+def test_the_reason_may_stand_in_the_long_description(case: Case) -> None:
+    patch = case.series / "step-0.patch"
+    text = patch.read_text().replace("Reason: a test\n", "")
+    patch.write_text(text.replace("Author:", " Long text.\n .\n Reason: temporary,\n until then.\n .\n More.\nAuthor:"))
+    assert read_header(patch.read_text(), patch).reason == "temporary, until then."
 
 
 def test_a_series_that_does_not_apply_to_its_own_source_is_the_series_fault(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fastfill.errors import UsageError
 
 _DIFF_STARTS = re.compile(r"^(---( |$)|diff --git |Index: )")
+_REASON = re.compile(r"^\s*Reason:\s*(\S.*?)(?=^\s*\.?\s*$|\Z)", re.MULTILINE | re.DOTALL)
 _DATE = re.compile(r"^\d{4}-\d{2}-\d{2}$")
 
 
@@ -29,6 +30,12 @@ class Header(NamedTuple):
     forwarded: str
     last_update: str
     reason: str
+
+
+def _reason(fields: dict[str, str]) -> str:
+    """The paragraph of the long description that starts with ``Reason:``; DEP-3 itself has no such field."""
+    found = _REASON.search(fields.get("description") or fields.get("subject") or "")
+    return " ".join(found.group(1).split()) if found else ""
 
 
 def read_header(text: str, path: Path) -> Header:
@@ -61,7 +68,7 @@ def read_header(text: str, path: Path) -> Header:
         origin=need("Origin", "Author", "From"),
         forwarded=need("Forwarded").splitlines()[0],
         last_update=need("Last-Update"),
-        reason=" ".join(need("Reason", "X-Reason").split()),
+        reason=_reason(fields) or " ".join(need("Reason").split()),
     )
     if header.forwarded not in {"no", "not-needed"} and "://" not in header.forwarded:
         raise UsageError(
