@@ -1,0 +1,61 @@
+"""What an observer of aiter sees: the LoadKernel line, the profiler's kernel name, and a log of our own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_loaded: set[str] = set()
+
+
+def _quiet() -> bool:
+    return os.environ.get("AITER_LOG_LEVEL", "INFO").upper() in {"WARNING", "ERROR"}
+
+
+def load_kernel(symbol: str, co_name: str) -> None:
+    """Print aiter's own line, to stdout, on a kernel's first use in a process; unless AITER_LOG_LEVEL hides it.
+
+    Raises:
+        RuntimeError: The kernel file does not exist, as aiter's loader raises.
+    """
+    if symbol in _loaded:
+        return
+    # The C++ loader joins AITER_ASM_DIR, which ends in a slash, with another one.
+    path = f"{os.environ['AITER_ASM_DIR']}/gfx950/fmha_v3_fwd/{co_name}"
+    if not _quiet():
+        sys.stdout.write(f"[aiter] LoadKernel: {symbol} hsaco: {path}\n")
+        sys.stdout.flush()
+    if not os.path.isfile(path):
+        raise RuntimeError(f"failed to open {path}")
+    _loaded.add(symbol)
+
+
+def log(level: str, name: str, **fields: Any) -> None:
+    """Append one line to $AITER_EMULATOR_LOG: ``level`` is "function" (what SGLang calls) or "kernel"."""
+    path = os.environ.get("AITER_EMULATOR_LOG")
+    if not path:
+        return
+    line = json.dumps({"level": level, "name": name, "pid": os.getpid(), "time": time.time(), **fields}) + "\n"
+    # One write in append mode: the ranks of a server share the file.
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(line)
+
+
+@contextmanager
+def kernel(name: str, label: str, **fields: Any) -> Iterator[None]:
+    """Record one kernel: in torch's profiler under ``name``, in the log under ``label``."""
+    log("kernel", label, symbol=name, **fields)
+    with torch.profiler.record_function(name):
+        yield
+
+
+def shape(tensor: torch.Tensor) -> list[int]:
+    """The shape as JSON takes it."""
+    return [int(size) for size in tensor.shape]

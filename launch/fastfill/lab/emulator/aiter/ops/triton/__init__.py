@@ -1,0 +1,1 @@
+"""Emulated: see aiter/__init__.py."""

@@ -1,0 +1,75 @@
+"""The hooks, one a module of SGLang; README.md's table says why each is there."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Any
+
+
+def aiter_backend(module: ModuleType) -> None:
+    """The backend believes that it runs on gfx950, and writes the fp8 cache in torch."""
+    from fastfill_standins.kv_write import launch_reshape_and_cache_flash
+
+    if os.environ.get("FASTFILL_LAB_GFX", "1") == "1":
+        module.is_gfx95_supported = lambda: True  # type: ignore[attr-defined]
+    module.launch_reshape_and_cache_flash = launch_reshape_and_cache_flash  # type: ignore[attr-defined]
+
+
+def layernorm_gated(module: ModuleType) -> None:
+    """The gated norm takes its CPU operator though the machine has no AMX."""
+    module._use_cpu = True  # type: ignore[attr-defined]
+
+
+def server_args(module: ModuleType) -> None:
+    """The mamba cache strategy that ROCm defaults to is allowed on a CPU."""
+    arguments = module.ServerArgs
+    if hasattr(arguments, "_validate_mamba_extra_buffer"):
+        arguments._validate_mamba_extra_buffer = lambda self, view, model_arch: None
+
+
+def mamba_hook(module: ModuleType) -> None:
+    """The same, as newer releases ask."""
+    module._platform_supports_mamba_cache_extra_buffer = lambda *args, **kwargs: True  # type: ignore[attr-defined]
+
+
+def schedule_batch(module: ModuleType) -> None:
+    """Pinned memory, which a CPU build of torch refuses, becomes ordinary memory for the whole process."""
+    import torch
+
+    make = torch.tensor
+
+    def tensor(*args: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
+        return make(*args, **kwargs)
+
+    torch.tensor = tensor
+    torch.Tensor.pin_memory = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
+
+
+class _NotACpu:
+    """A platform that answers every question as before but one."""
+
+    def __init__(self, real: object) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def is_cpu(self) -> bool:
+        return False
+
+
+def kv_cache_configurator(module: ModuleType) -> None:
+    """The KV cache may be fp8 on a CPU."""
+    if hasattr(module, "current_platform"):
+        module.current_platform = _NotACpu(module.current_platform)  # type: ignore[attr-defined]
+
+
+HOOKS = {
+    "sglang.srt.layers.attention.aiter_backend": aiter_backend,
+    "sglang.kernels.ops.attention.fla.layernorm_gated": layernorm_gated,
+    "sglang.srt.server_args": server_args,
+    "sglang.srt.arg_groups.mamba_hook": mamba_hook,
+    "sglang.srt.managers.schedule_batch": schedule_batch,
+    "sglang.srt.mem_cache.kv_cache_configurator": kv_cache_configurator,
+}

@@ -1,0 +1,6 @@
+"""See torchvision/__init__.py of the stand-ins."""
+
+from .._stub import InterpolationMode as InterpolationMode
+from .._stub import attributes_of
+
+__getattr__ = attributes_of(__name__)
