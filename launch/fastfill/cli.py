@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fastfill import __version__, kernel, patch
+from fastfill import __version__, kernel, patch, path, preflight, profiles, prove, serve
 
 app = typer.Typer(
     name="fastfill",
@@ -31,3 +31,8 @@ def main(
 
 app.add_typer(kernel.app, name="kernel")
 app.add_typer(patch.app, name="patch")
+app.command("preflight")(preflight.preflight)
+app.add_typer(path.app, name="path")
+app.command("prove")(prove.prove)
+app.command("profiles")(profiles.profiles)
+app.command("serve", context_settings={"allow_extra_args": True})(serve.serve)

@@ -1,0 +1,104 @@
+"""``fastfill path``: the kill switch, which turns the fast path off and on without reloading the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fastfill import output
+
+if TYPE_CHECKING:
+    from fastfill.proof.wire import Status
+
+app = typer.Typer(help="Turn the fast path off or on while the server runs, or ask.", no_args_is_help=True)
+
+Url = Annotated[str, typer.Option(envvar="FASTFILL_URL", help="The server: http(s)://HOST:PORT, not a router.")]
+Who = Annotated[str | None, typer.Option(help="Who does it, for the audit log [user@host].")]
+Why = Annotated[str, typer.Option(help="Why, for the audit log and for whoever asks later.")]
+Key = Annotated[Path | None, typer.Option("--api-key-file", help="File with the API key; or set FASTFILL_API_KEY.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+
+
+@app.command("off")
+def off(url: Url, who: Who = None, why: Why = "", api_key_file: Key = None, as_json: Json = False) -> None:
+    """Send every prefill to the fallback from the next forward pass on; kept over a restart.
+
+    Example: fastfill path off --url http://localhost:30000 --why "wrong answers, ticket 4711"
+    """
+    _turn("off", url, who, why, api_key_file, as_json)
+
+
+@app.command("on")
+def on(url: Url, who: Who = None, why: Why = "", api_key_file: Key = None, as_json: Json = False) -> None:
+    """Let the fast path fire again from the next forward pass on.
+
+    Example: fastfill path on --url http://localhost:30000 --why "fixed"
+    """
+    _turn("on", url, who, why, api_key_file, as_json)
+
+
+@app.command("status")
+def status(url: Url, api_key_file: Key = None, as_json: Json = False) -> None:
+    """Print whether the path is on, and who turned it, when and why."""
+    from fastfill.proof.address import api_key
+    from fastfill.proof.server import Server, no_plugin
+    from fastfill.proof.transport import Transport
+
+    with Transport(url, key=api_key(api_key_file)) as transport:
+        server = Server(transport)
+        server.facts()
+        found = server.status()
+        if found is None:
+            raise no_plugin(server.url)
+    _show(server.url, found, as_json)
+
+
+def _turn(
+    state: Literal["on", "off"], url: str, who: str | None, why: str, api_key_file: Path | None, as_json: bool
+) -> None:
+    from fastfill.errors import FastfillError
+    from fastfill.proof.address import api_key
+    from fastfill.proof.server import Server, no_plugin
+    from fastfill.proof.transport import Transport
+
+    with Transport(url, key=api_key(api_key_file)) as transport:
+        server = Server(transport)
+        server.facts()
+        if server.set_path(state, who=who or caller(), why=why) is None:
+            raise no_plugin(server.url)
+        # The answer to the order is not the proof that it took.
+        found = server.status()
+        if found is None or found.path.path != state:
+            now = found.path if found else None
+            raise FastfillError(
+                f"the server took the order, but the path is {now.path if now else 'unknown'}, not {state}",
+                where=f"{server.url}/fastfill/status" + (f" ({now.who} at {now.when})" if now else ""),
+                next_step=f"fastfill path status --url {server.url}; look at FASTFILL_STATE_DIR on the server",
+            )
+    _show(server.url, found, as_json)
+    output.talk("takes effect on every rank at its next forward pass; see it with: fastfill prove --url " + server.url)
+
+
+def _show(url: str, found: Status, as_json: bool) -> None:
+    path = found.path
+    if as_json:
+        output.document({"schema": "fastfill.path/1", "url": url, **path.model_dump()})
+        return
+    output.data(f"path: {path.path}")
+    for name, value in (("who", path.who), ("when", path.when), ("why", path.why)):
+        if value:
+            output.data(f"{name + ':':<6}{value}")
+
+
+def caller() -> str:
+    """``user@host`` of whoever runs this, ``unknown`` where the system does not say."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname() or 'unknown'}"

@@ -1,0 +1,66 @@
+"""The negative control: a request that must stay off the path, so that a detector that always says yes is caught."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from fastfill.proof.attempt import Outcome, judge, target_passes
+from fastfill.proof.evidence import Attempt, Evidence
+from fastfill.proof.tally import is_ours
+
+REASON = "forced_fallback"
+
+
+class Control(NamedTuple):
+    """How the control ended; ``finding`` names what makes the proof invalid, empty otherwise."""
+
+    status: Literal["passed", "failed", "not_possible", "not_run"]
+    detail: str
+    finding: str = ""
+
+
+def judge_control(evidence: Evidence) -> Control:
+    """Judge the controls in order: the first that is conclusive decides.
+
+    A control that fired is conclusive whatever it shared its pass with; one that did not needs the right reason.
+    """
+    if not evidence.controls:
+        if evidence.no_control:
+            return Control("not_possible", evidence.no_control)
+        return Control("not_run", "no time was left")
+    why = ""
+    for attempt in evidence.controls:
+        if fired := _fired(attempt):
+            return Control("failed", f"the negative control made {fired} fast-path call(s)", "control_fired")
+        judged = judge(attempt)
+        if judged.outcome is Outcome.UNSEEN:
+            return Control("failed", judged.why, "probe_unseen")
+        if judged.outcome is not Outcome.VALID:
+            why = judged.why
+            continue
+        reasons = _reasons(attempt)
+        if REASON in reasons:
+            return Control("passed", f"did not fire: {REASON}")
+        named = ", ".join(sorted(reasons)) or "none"
+        return Control("failed", f"the negative control's reason is not {REASON} but: {named}", "control_unexplained")
+    return Control("not_run", why)
+
+
+def _fired(attempt: Attempt) -> int:
+    return sum(
+        call.count
+        for ranked in attempt.ranks
+        for one in target_passes(attempt, ranked.passes)
+        for call in one.calls
+        if is_ours(call)
+    )
+
+
+def _reasons(attempt: Attempt) -> set[str]:
+    return {
+        reason
+        for ranked in attempt.ranks
+        for one in target_passes(attempt, ranked.passes)
+        for reason, count in one.reasons.items()
+        if count > 0
+    }

@@ -1,0 +1,64 @@
+"""Which condition kept calls off the path: from the probe's passes, else from what the rank says of its deployment."""
+
+from __future__ import annotations
+
+import re
+
+from fastfill.proof.evidence import Evidence
+from fastfill.proof.findings import Finding, find, first_reason
+from fastfill.proof.tally import Tally
+from fastfill.proof.wire import RankStatus, Status
+
+_BUILT_IN_SINCE = (0, 5, 17)
+
+
+def stopped_by(evidence: Evidence, ranks: tuple[Tally, ...]) -> Finding:
+    """The reason to report for these ranks, which fell short.
+
+    The gate's own word comes first. Where it was never asked (another backend, no patch), the deployment speaks.
+    """
+    given = {id for one in ranks for id in one.reasons}
+    status = evidence.status_after or evidence.status_before
+    states = {one.rank: one for one in status.ranks} if status else {}
+    if not given:
+        for one in ranks:
+            state = states.get(one.rank)
+            if state is not None:
+                given |= deployment_reasons(state, status)
+            # An unpatched backend has no gate to ask, and no flag would help it.
+            if state is not None and _lacks_path(state) and "backend_not_aiter" not in given:
+                return find("not_patched")
+    found = first_reason(given)
+    if found is not None:
+        return find(found)
+    if ranks and all(one.layers == 0 for one in ranks):
+        return find("no_attention_layers")
+    if any(one.passes == 0 for one in ranks):
+        return find("rank_unseen")
+    return find("unexplained")
+
+
+def deployment_reasons(state: RankStatus, status: Status | None) -> set[str]:
+    """The deployment conditions that stop the path on a rank, by its own status."""
+    failed = {id for id, condition in state.deployment.items() if condition.status == "fail"}
+    if state.backend and "aiter" not in state.backend.lower():
+        failed.add("backend_not_aiter")
+    if not state.flag and not _built_in(state):
+        failed.add("flag_off")
+    if status is not None and status.path.path == "off":
+        failed.add("operator_off")
+    return failed
+
+
+def _lacks_path(state: RankStatus) -> bool:
+    return not state.patched and not _built_in(state)
+
+
+def _built_in(state: RankStatus) -> bool:
+    return not state.patched and version(state.sglang) >= _BUILT_IN_SINCE
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version, for comparing releases; empty where there are none."""
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()

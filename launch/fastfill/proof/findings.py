@@ -1,0 +1,146 @@
+"""Why a proof ended as it did, beyond the conditions of the gate: what is wrong with the server or with the proof."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sglang_fastfill.conditions import BY_ID, ORDER
+
+
+class Finding(NamedTuple):
+    """A reason: a condition of the gate, or one of the findings below."""
+
+    id: str
+    meaning: str
+    fix: str
+
+
+_FINDINGS = (
+    Finding(
+        "plugin_not_attached",
+        "the server has no /fastfill/status: the fastfill plugin is not attached",
+        "install the fastfill distribution in the server's environment, leave SGLANG_PLUGINS unset, and restart it",
+    ),
+    Finding(
+        "metrics_off",
+        "the server has no /metrics, so nothing counts its calls",
+        "restart the server with --enable-metrics (fastfill serve sets it)",
+    ),
+    Finding(
+        "hook_missing",
+        "the witness is not attached to a function that it must count",
+        "use an aiter that has the function, and look for 'fastfill' in the server's first log lines",
+    ),
+    Finding(
+        "rank_without_witness",
+        "a rank of this server never reported: its calls are unseen",
+        "install the fastfill distribution in the environment that every rank runs in",
+    ),
+    Finding(
+        "several_servers",
+        "different processes answered: a load balancer is in front, or the server restarted during the proof",
+        "prove each server at its own address, once it is up",
+    ),
+    Finding(
+        "probe_unseen",
+        "the probe was answered, but not by the process that was asked about it",
+        "prove the server itself: no proxy, cache or load balancer in between",
+    ),
+    Finding(
+        "probe_rewritten",
+        "the prompt that was prefilled is not the prompt that was sent",
+        "prove the server itself, without a proxy that edits requests and without --allow-auto-truncate",
+    ),
+    Finding(
+        "counters_contradict_ring",
+        "the counters rose by less than the passes that the same server reports",
+        "look for an error of prometheus_client in the server's log, and restart it",
+    ),
+    Finding(
+        "too_many_calls",
+        "more fast-path calls were counted than the model has full-attention layers",
+        "report it: the witness counts twice, or the model's config is not the one that is served",
+    ),
+    Finding(
+        "gate_contradicts_witness",
+        "the gate says that layers left the path and the witness saw the same layers on it",
+        "report it with the output of prove --json",
+    ),
+    Finding(
+        "layers_disagree",
+        "the model's config.json and the server name different numbers of full-attention layers",
+        "give --model-config the config.json of the model that is served",
+    ),
+    Finding(
+        "control_fired",
+        "the negative control took the fast path, so the gate or the witness cannot be trusted",
+        "report it with the output of prove --json",
+    ),
+    Finding(
+        "control_unexplained",
+        "the negative control stayed off the path, but not because it was asked to",
+        "report it with the output of prove --json",
+    ),
+    Finding(
+        "topology_refused",
+        "several nodes, pipeline parallelism or prefill/decode disaggregation cannot be proven yet",
+        "serve on one node with --pp-size 1 and without --disaggregation-mode",
+    ),
+    Finding(
+        "not_patched",
+        "this SGLang lacks the path and is not patched",
+        "fastfill patch apply --target DIR in the server's environment, or use the image",
+    ),
+    Finding(
+        "no_attention_layers",
+        "the model has no full-attention layer",
+        "none: the path is for full attention only",
+    ),
+    Finding(
+        "unexplained",
+        "attention ran, not on the assembly kernel for head dim 256, and no condition says why",
+        "look at the calls in prove --json: another kernel name points at the aiter build",
+    ),
+    Finding(
+        "rank_unseen",
+        "a rank remembers no pass of the probe",
+        "look at the server's log for that rank",
+    ),
+    Finding(
+        "no_fair_trial",
+        "every probe shared its pass with other traffic, or was cached",
+        "try again when the server is quieter, or give more time: --deadline SECONDS",
+    ),
+    Finding(
+        "deadline",
+        "the time was up before a probe was answered and seen",
+        "give more time: --deadline SECONDS, or try when the server is quieter",
+    ),
+    Finding(
+        "probe_refused",
+        "the server refused the probe",
+        "read the server's words above",
+    ),
+    Finding(
+        "prompt_too_long",
+        "the probe is longer than the context",
+        "leave --prompt-tokens out, or make it smaller",
+    ),
+)
+
+FINDINGS: dict[str, Finding] = {finding.id: finding for finding in _FINDINGS}
+
+
+def find(id: str) -> Finding:
+    """A finding, or a condition of the gate seen as one; an id that this version does not know explains itself."""
+    if id in FINDINGS:
+        return FINDINGS[id]
+    if id in BY_ID:
+        condition = BY_ID[id]
+        return Finding(condition.id, condition.meaning, condition.fix)
+    return Finding(id, "the server names a condition that this version of fastfill does not know", "update fastfill")
+
+
+def first_reason(ids: set[str]) -> str | None:
+    """The reason to report: the earliest in the conditions' order, ids that we do not know last; None for none."""
+    return min(ids, key=lambda id: (ORDER.get(id, len(ORDER)), id), default=None)

@@ -1,0 +1,39 @@
+"""What a verdict does not say but an operator should hear: remarks, and the next command."""
+
+from __future__ import annotations
+
+from fastfill.proof.evidence import Evidence
+from fastfill.proof.verdict import Verdict
+from sglang_fastfill.conditions import FLAG, RIVAL_FLAG
+
+
+def notes(evidence: Evidence) -> list[str]:
+    """Remarks on the server's settings, each once."""
+    status = evidence.status_after or evidence.status_before
+    found: list[str] = []
+    for rank in status.ranks if status else ():
+        found += [f"{name} is set and does nothing; the flag is {FLAG}" for name in rank.near_miss]
+        if rank.rival == "warning":
+            found.append(f"{RIVAL_FLAG} is set; this SGLang does not read it")
+        missing = sorted(target for target, attached in rank.hooks.items() if not attached)
+        if missing:
+            found.append(f"{rank.rank} does not count {', '.join(missing)}")
+    if status and status.path.path == "off":
+        path = status.path
+        found.append(f"the path was turned off by {path.who} at {path.when}: {path.why or 'no reason given'}")
+    chunk = evidence.server.chunked_prefill_size
+    if chunk is not None and chunk > 0:
+        found.append(
+            f"--chunked-prefill-size is {chunk}: what a longer prompt, or a prompt that does not fit beside others, "
+            "has after its first chunk leaves the path before SGLang 0.5.19"
+        )
+    return list(dict.fromkeys(found))
+
+
+def next_step(evidence: Evidence, verdict: Verdict) -> str:
+    """One command or change that moves on."""
+    if verdict.reason is not None:
+        return verdict.reason.fix.replace("--url URL", f"--url {evidence.url}")
+    if verdict.control.status == "not_possible":
+        return "start with FASTFILL_ALLOW_FORCED_FALLBACK=1 to have the negative control as well"
+    return "none: the path fires; watch fastfill:prefill_attention_work_total for its share under your traffic"

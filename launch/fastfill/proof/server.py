@@ -1,0 +1,166 @@
+"""A SGLang server with our plugin, seen from outside: each method is one endpoint."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+from fastfill.errors import ExitCode, FastfillError, UsageError
+from fastfill.proof.counters import Counters, parse
+from fastfill.proof.probe import ORDINARY_IDS, sample_text
+from fastfill.proof.transport import Reply, Transport
+from fastfill.proof.wire import Passes, PathState, ServerFacts, Status, Wire
+
+_Document = TypeVar("_Document", bound=Wire)
+
+
+class Answer(NamedTuple):
+    """What /generate said: ``refusal`` is empty when it answered; ``prompt_tokens`` is None when it did not say."""
+
+    refusal: str
+    prompt_tokens: int | None = None
+
+
+class Server:
+    """The endpoints that a proof and the kill switch need, over a Transport that maps failures to errors."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.url = transport.url
+
+    def facts(self) -> ServerFacts:
+        """``/server_info``, or ``/get_server_info`` on servers older than that name.
+
+        Raises:
+            UsageError: What answers is no SGLang server.
+        """
+        reply = self.transport.get("/server_info")
+        if reply.status == 404:
+            reply = self.transport.get("/get_server_info")
+        if reply.status != 200 or not isinstance(reply.value, dict) or "tp_size" not in reply.value:
+            raise UsageError(
+                f"this is no SGLang server: /server_info answered {_describe(reply)}",
+                where=self.url,
+                next_step="give the URL of the server itself; a router or proxy in front cannot be proven",
+            )
+        return _read(ServerFacts, reply.value, f"{self.url}/server_info")
+
+    def status(self) -> Status | None:
+        """``/fastfill/status``; None when the server has no such route, which is to say no plugin."""
+        return self._ours(Status, self.transport.get("/fastfill/status"), "/fastfill/status")
+
+    def passes(self, rid: str) -> Passes | None:
+        """``/fastfill/passes?rid=``: the passes that hold a request whose id starts with ``rid``."""
+        return self._ours(Passes, self.transport.get("/fastfill/passes", params={"rid": rid}), "/fastfill/passes")
+
+    def set_path(self, state: str, *, who: str, why: str) -> PathState | None:
+        """``POST /fastfill/path``; None when there is no plugin."""
+        body = {"path": state, "who": who, "why": why}
+        return self._ours(PathState, self.transport.post("/fastfill/path", body), "/fastfill/path")
+
+    def counters(self) -> Counters | None:
+        """Our counters in ``/metrics``; None when the server runs without metrics."""
+        reply = self.transport.get("/metrics", follow=True)
+        if reply.status == 404:
+            return None
+        where = f"{self.url}/metrics"
+        if reply.status != 200 or "<html" in reply.text[:500].lower():
+            raise _strange(where, f"answered {_describe(reply)}")
+        try:
+            return parse(reply.text)
+        except ValueError as error:
+            raise _strange(where, f"is not in the Prometheus text format: {error}") from error
+
+    def ordinary_ids(self) -> tuple[int, ...]:
+        """Token ids that plain text gives with this server's tokenizer; a safe range where it has no tokenizer."""
+        reply = self.transport.post("/tokenize", {"prompt": sample_text(), "add_special_tokens": False})
+        tokens = reply.value.get("tokens") if reply.status == 200 and isinstance(reply.value, dict) else None
+        if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+            return ORDINARY_IDS
+        distinct = tuple(sorted(set(tokens)))
+        return distinct if len(distinct) > 1 else ORDINARY_IDS
+
+    def generate(self, body: dict[str, Any], *, timeout_s: float) -> Answer:
+        """``/generate`` without streaming.
+
+        Args:
+            body: As ``probe.request`` builds it.
+            timeout_s: How long the answer may take.
+
+        Raises:
+            TimedOut: No answer in that time.
+        """
+        reply = self.transport.post("/generate", body, timeout_s=timeout_s)
+        if reply.status != 200:
+            return Answer(f"HTTP {reply.status}: {_message(reply)}")
+        value = reply.value[0] if isinstance(reply.value, list) and reply.value else reply.value
+        meta = value.get("meta_info") if isinstance(value, dict) else None
+        if not isinstance(meta, dict):
+            return Answer(f"/generate answered {_describe(reply)}")
+        finish = meta.get("finish_reason")
+        if isinstance(finish, dict) and finish.get("type") == "abort":
+            return Answer(f"aborted: {finish.get('message', 'no reason given')}")
+        tokens = meta.get("prompt_tokens")
+        return Answer("", tokens if isinstance(tokens, int) else None)
+
+    def abort(self, rid: str) -> None:
+        """Ask the server to drop a request that nobody waits for; that it may refuse is no error of the proof's."""
+        try:
+            self.transport.post("/abort_request", {"rid": rid}, timeout_s=2.0)
+        except FastfillError:
+            return
+
+    def _ours(self, kind: type[_Document], reply: Reply, path: str) -> _Document | None:
+        if reply.status == 404:
+            return None
+        if reply.status != 200:
+            raise _strange(self.url + path, f"answered {_describe(reply)}")
+        return _read(kind, reply.value, self.url + path)
+
+
+def no_plugin(url: str) -> FastfillError:
+    """The server has no /fastfill routes."""
+    return FastfillError(
+        "the fastfill plugin is not attached to this server",
+        where=f"{url}/fastfill/status (HTTP 404)",
+        next_step="start it with fastfill serve, in an environment where the fastfill distribution is installed, "
+        "and with SGLANG_PLUGINS unset or naming fastfill",
+    )
+
+
+def _read(kind: type[_Document], value: Any, where: str) -> _Document:
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise _strange(where, f"is not the document we know: {place}: {first['msg']}") from error
+
+
+def _strange(where: str, what: str) -> FastfillError:
+    return FastfillError(
+        f"the server's answer {what}",
+        where=where,
+        next_step="use the same fastfill version on both sides (fastfill --version), with no proxy in between",
+        code=ExitCode.CHECK_FAILED,
+    )
+
+
+def _message(reply: Reply) -> str:
+    value = reply.value
+    if isinstance(value, dict):
+        error = value.get("error", value)
+        value = error.get("message") or error.get("detail") if isinstance(error, dict) else error
+        if value:
+            return str(value)[:300]
+    return reply.text.strip().replace("\n", " ")[:200]
+
+
+def _describe(reply: Reply) -> str:
+    if 300 <= reply.status < 400:
+        return f"HTTP {reply.status}, a redirect to {reply.location or 'nowhere'}"
+    if reply.value is not None:
+        return f"HTTP {reply.status} with JSON of another kind"
+    kind = "an HTML page" if "<html" in reply.text[:500].lower() else "text that is no JSON"
+    return f"HTTP {reply.status} with {kind}"

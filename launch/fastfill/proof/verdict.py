@@ -1,0 +1,165 @@
+"""Evidence in, verdict out: no I/O, so that every rule has a test and a recorded proof can be judged again."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from fastfill.proof.attempt import Outcome, judge
+from fastfill.proof.control import Control, judge_control
+from fastfill.proof.coverage import Coverage, coverage
+from fastfill.proof.evidence import Attempt, Evidence
+from fastfill.proof.explain import stopped_by
+from fastfill.proof.findings import Finding, find
+from fastfill.proof.soundness import before_probe, identity, measurement
+from fastfill.proof.tally import Tally, tally
+from fastfill.proof.wire import RankStatus
+
+Name = Literal["FIRED", "PARTIAL", "NOT_FIRED", "NOT_EXERCISED", "DISAGREE", "INVALID", "WRONG"]
+
+EXIT_CODES: dict[str, int] = {
+    "FIRED": 0,
+    "PARTIAL": 1,
+    "NOT_FIRED": 1,
+    "NOT_EXERCISED": 3,
+    "DISAGREE": 1,
+    "INVALID": 1,
+    "WRONG": 1,
+}
+
+
+class Verdict(NamedTuple):
+    """What the evidence amounts to.
+
+    Attributes:
+        reason: Why it is not FIRED; None when it is.
+        summary: One sentence.
+        ranks: One account a rank, of the probe that counted for it.
+        counters_say: Whether the counters bear the ring out: seen, contradicts or cannot say, and the detail.
+    """
+
+    name: Name
+    reason: Finding | None
+    summary: str
+    ranks: tuple[Tally, ...]
+    control: Control
+    coverage: Coverage
+    counters_say: tuple[Literal["seen", "contradicts", "cannot_say"], str]
+
+    @property
+    def exit_code(self) -> int:
+        """As DESIGN has it: 0 fired, 3 not exercised, 1 otherwise."""
+        return EXIT_CODES[self.name]
+
+
+def decide(evidence: Evidence) -> Verdict:
+    """Judge a proof.
+
+    The order matters: first what makes the measurement worthless (INVALID), then what kept it from being made
+    (NOT_EXERCISED), then the count.
+    """
+    ranks = _tallies(evidence)
+    control = Control("not_run", "the probe did not fire on every rank")
+    counters: tuple[Literal["seen", "contradicts", "cannot_say"], str] = ("cannot_say", "no fair probe to compare with")
+
+    def verdict(name: Name, reason: Finding | None, summary: str) -> Verdict:
+        return Verdict(name, reason, summary, ranks, control, coverage(evidence.counters_after), counters)
+
+    def invalid(found: tuple[str, str]) -> Verdict:
+        return verdict("INVALID", find(found[0]), found[1])
+
+    if unfit := before_probe(evidence):
+        return invalid(unfit)
+    if evidence.not_sent:
+        return verdict("NOT_EXERCISED", find("prompt_too_long"), evidence.not_sent)
+    if changed := identity(evidence):
+        return invalid(changed)
+    if missing := _not_exercised(evidence):
+        id, summary = missing
+        return verdict("INVALID" if id in ("probe_unseen", "probe_rewritten") else "NOT_EXERCISED", find(id), summary)
+
+    broken = measurement(evidence, ranks)
+    if broken and broken[0] == "counters_contradict_ring":
+        counters = ("contradicts", broken[1])
+    elif evidence.counters_after is not None:
+        counters = ("seen", "rose by at least the calls that the ring reports")
+    if broken:
+        return invalid(broken)
+
+    fired = [one for one in ranks if one.observed == one.expected > 0 and one.passes > 0]
+    observed = sum(one.observed for one in ranks)
+    expected = sum(one.expected for one in ranks)
+    if observed == 0:
+        reason = stopped_by(evidence, ranks)
+        return verdict("NOT_FIRED", reason, f"none of {expected} prefill attention calls took the fast path")
+    if len(fired) < sum(1 for one in ranks if one.layers > 0):
+        short = [one for one in ranks if one.layers > 0 and one not in fired]
+        named = "; ".join(
+            f"{one.rank} saw no pass of the probe"
+            if one.passes == 0
+            else f"{one.rank} {one.observed} of {one.expected}"
+            for one in short
+        )
+        return verdict("PARTIAL", stopped_by(evidence, tuple(short)), f"fewer calls than layers: {named}")
+
+    control = judge_control(evidence)
+    if control.finding:
+        return invalid((control.finding, control.detail))
+    if control.status == "not_run":
+        return verdict(
+            "NOT_EXERCISED", find("deadline"), f"the probe fired, its negative control did not run: {control.detail}"
+        )
+    return verdict("FIRED", None, f"all {expected} prefill attention calls on {len(ranks)} rank(s) took the fast path")
+
+
+def valid_attempts(evidence: Evidence) -> dict[int | None, Attempt]:
+    """The probe that counts for each data-parallel rank: its first fair trial."""
+    found: dict[int | None, Attempt] = {}
+    for attempt in evidence.attempts:
+        if attempt.dp not in found and judge(attempt).outcome is Outcome.VALID:
+            found[attempt.dp] = attempt
+    return found
+
+
+def targets(dp_size: int) -> tuple[int | None, ...]:
+    """Where probes must go: one anywhere, or one to each data-parallel rank, since idle ones run no attention."""
+    return (None,) if dp_size <= 1 else tuple(range(dp_size))
+
+
+def _tallies(evidence: Evidence) -> tuple[Tally, ...]:
+    status = evidence.status_after or evidence.status_before
+    if status is None or not evidence.attempts:
+        return ()
+    by_target = valid_attempts(evidence)
+    last = {attempt.dp: attempt for attempt in evidence.attempts}
+    tallies = []
+    for rank in sorted(status.ranks, key=lambda one: one.rank.key()):
+        target = _target_of(rank, evidence)
+        attempt = by_target.get(target) or last.get(target)
+        if attempt is not None:
+            tallies.append(tally(attempt, rank))
+    return tuple(tallies)
+
+
+def _target_of(rank: RankStatus, evidence: Evidence) -> int | None:
+    return None if evidence.server.dp_size <= 1 else rank.rank.dp
+
+
+def _not_exercised(evidence: Evidence) -> tuple[str, str] | None:
+    valid = valid_attempts(evidence)
+    for target in targets(evidence.server.dp_size):
+        if target in valid:
+            continue
+        tried = [judge(attempt) for attempt in evidence.attempts if attempt.dp == target]
+        where = "" if target is None else f" on data-parallel rank {target}"
+        if not tried:
+            return "deadline", f"no probe was sent{where} within {evidence.deadline_s:.0f} s"
+        last = tried[-1]
+        ids = {
+            Outcome.UNSEEN: "probe_unseen",
+            Outcome.REWRITTEN: "probe_rewritten",
+            Outcome.UNANSWERED: "deadline",
+            Outcome.REFUSED: "probe_refused",
+            Outcome.VOID: "no_fair_trial",
+        }
+        return ids[last.outcome], f"{len(tried)} probe(s) sent{where}, none fair: {last.why}"
+    return None

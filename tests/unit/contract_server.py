@@ -1,0 +1,250 @@
+"""An HTTP server that speaks the proof's contract, with knobs for what may be wrong with a real one.
+
+The real server runs in the lab; this one shows states that the lab cannot be put in: a rank that lies, a load balancer.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+HOOK = "aiter.flash_attn_varlen_fp8_pertensor_func"
+FN = "flash_attn_varlen_fp8_pertensor_func"
+
+
+@dataclass
+class Stranger:
+    """Another request that lands in the probe's pass."""
+
+    rid: str = "somebody-else"
+    prefix: int = 0
+    extend: int = 40
+
+
+@dataclass
+class ContractServer:
+    """State of the pretended server; tests set fields, then run a verb against ``url``."""
+
+    http: HTTPServer
+    tp: int = 1
+    layers: int = 2
+    plugin: bool = True
+    metrics: bool = True
+    reason: str = ""
+    reasons_by_rank: dict[int, str] = field(default_factory=dict)
+    reported_ranks: int | None = None
+    rank_without_pass: int | None = None
+    calls_per_pass: dict[int, int] = field(default_factory=dict)
+    kernel: str = "asm"
+    head_dim: int = 256
+    count_in_metrics: float = 1.0
+    strangers: list[Stranger | None] = field(default_factory=list)
+    own_prefix: list[int] = field(default_factory=list)
+    chunk: int = -1
+    context_len: int = 8192
+    allow_fallback: bool = True
+    control_ignored: bool = False
+    control_reason: str = "forced_fallback"
+    key: str = ""
+    generate_status: int = 200
+    hang: Callable[[], object] | None = None
+    freeze: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
+    remember: bool = True
+    server_info: dict[str, Any] = field(default_factory=dict)
+    status_extra: dict[str, Any] = field(default_factory=dict)
+    path: dict[str, Any] = field(default_factory=lambda: {"path": "on", "who": None, "why": None, "when": None})
+    path_sticks: bool = True
+    pids: Callable[[int], int] = lambda rank: 100 + rank
+    background: Callable[[], None] | None = None
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    ring: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    calls_total: Counter[tuple[int, str, str, int]] = field(default_factory=Counter)
+    skips_total: Counter[tuple[int, str]] = field(default_factory=Counter)
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        for method, path, handler in (
+            ("GET", "/server_info", self._server_info),
+            ("GET", "/fastfill/status", self._status),
+            ("GET", "/fastfill/passes", self._passes),
+            ("POST", "/fastfill/path", self._set_path),
+            ("GET", "/metrics", self._metrics),
+            ("POST", "/generate", self._generate),
+            ("POST", "/tokenize", lambda _: {"tokens": list(range(40, 90)), "count": 50}),
+            ("POST", "/abort_request", lambda _: {}),
+        ):
+            self.http.expect_request(path, method=method).respond_with_handler(self._guard(handler))
+
+    @property
+    def url(self) -> str:
+        return self.http.url_for("").rstrip("/")
+
+    def prefill(self, rid: str, tokens: int, *, reason: str = "", stranger: Stranger | None = None) -> None:
+        """One request's passes on every rank."""
+        sizes = [tokens]
+        if 0 < self.chunk < tokens:
+            sizes = [self.chunk] * (tokens // self.chunk) + ([tokens % self.chunk] if tokens % self.chunk else [])
+        start = self.own_prefix.pop(0) if self.own_prefix else 0
+        for extend in sizes:
+            self.number += 1
+            for rank in range(self.tp):
+                if rank != self.rank_without_pass:
+                    self._one_pass(rank, rid, start, min(extend, tokens - start), reason, stranger)
+            start += extend
+
+    def _one_pass(self, rank: int, rid: str, prefix: int, extend: int, reason: str, stranger: Stranger | None) -> None:
+        stopped = reason or self.reasons_by_rank.get(rank, "") or ("prefix_chunk" if prefix else "")
+        made = self.calls_per_pass.get(rank, self.layers)
+        left = self.layers if stopped else 0
+        if stopped:
+            calls = [{"fn": "mha_batch_prefill_func", "kernel": "ck", "head_dim": self.head_dim, "count": self.layers}]
+        else:
+            calls = [{"fn": FN, "kernel": self.kernel, "head_dim": self.head_dim, "count": made}]
+        for call in calls:
+            self.calls_total[rank, call["fn"], call["kernel"], call["head_dim"]] += call["count"]
+        if stopped:
+            self.skips_total[rank, stopped] += self.layers
+        entry = {
+            "pass": self.number,
+            "time": 1.0,
+            "mode": "EXTEND",
+            "draft": False,
+            "rids": [rid] + ([stranger.rid] if stranger else []),
+            "prefix": [prefix] + ([stranger.prefix] if stranger else []),
+            "extend": [extend] + ([stranger.extend] if stranger else []),
+            "calls": calls,
+            "reasons": {stopped: left} if stopped else {},
+        }
+        if self.remember:
+            self.ring.setdefault(rank, []).append(entry)
+
+    def _guard(self, handler: Callable[[Request], Any]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            open_paths = request.path.startswith("/metrics")
+            if self.key and not open_paths and request.headers.get("Authorization") != f"Bearer {self.key}":
+                return Response(json.dumps({"error": "Unauthorized"}), 401, content_type="application/json")
+            if self.freeze.is_set():
+                self.release.wait(30)
+            value = handler(request)
+            if isinstance(value, Response):
+                return value
+            return Response(json.dumps(value), content_type="application/json")
+
+        return answer
+
+    def _server_info(self, _: Request) -> Any:
+        return {
+            "version": "0.5.16",
+            "model_path": "models/tiny",
+            "tp_size": self.tp,
+            "pp_size": 1,
+            "dp_size": 1,
+            "nnodes": 1,
+            "chunked_prefill_size": self.chunk,
+            "api_key": "never-print-me",
+            **self.server_info,
+        }
+
+    def _status(self, _: Request) -> Any:
+        if not self.plugin:
+            return Response(json.dumps({"detail": "Not Found"}), 404, content_type="application/json")
+        ranks = range(self.tp if self.reported_ranks is None else self.reported_ranks)
+        return {
+            "schema": "fastfill.status/1",
+            "version": "0.1.0",
+            "path": self.path,
+            "ranks": [
+                {
+                    "rank": {"pp": 0, "dp": 0, "tp": rank},
+                    "pid": self.pids(rank),
+                    "sglang": "0.5.16",
+                    "patched": True,
+                    "build": "x",
+                    "flag": True,
+                    "near_miss": [],
+                    "rival": "unset",
+                    "backend": "AiterAttnBackend",
+                    "hooks": {HOOK: True},
+                    "deployment": {},
+                    "model": {"attention_layers": self.layers, "num_hidden_layers": self.layers, "head_dim": 256},
+                    "forced_fallback_allowed": self.allow_fallback,
+                    "context_len": self.context_len,
+                    **self.status_extra,
+                }
+                for rank in ranks
+            ],
+        }
+
+    def _passes(self, request: Request) -> Any:
+        wanted = request.args.get("rid", "")
+        return {
+            "schema": "fastfill.passes/1",
+            "ranks": [
+                {
+                    "rank": {"pp": 0, "dp": 0, "tp": rank},
+                    "pid": self.pids(rank),
+                    "passes": [
+                        one for one in self.ring.get(rank, []) if any(rid.startswith(wanted) for rid in one["rids"])
+                    ],
+                }
+                for rank in range(self.tp)
+            ],
+        }
+
+    def _set_path(self, request: Request) -> Any:
+        if not self.plugin:
+            return Response("{}", 404, content_type="application/json")
+        wanted = {**request.get_json(), "when": "2026-01-02T03:04:05+00:00"}
+        if self.path_sticks:
+            self.path = wanted
+        return wanted
+
+    def _metrics(self, _: Request) -> Any:
+        if not self.metrics:
+            return Response("Not Found", 404)
+        lines = [
+            "# HELP sglang:prompt_tokens_total prompts",
+            "# TYPE sglang:prompt_tokens_total counter",
+            "sglang:prompt_tokens_total 7.0",
+            "# HELP fastfill:prefill_attention_calls_total calls",
+            "# TYPE fastfill:prefill_attention_calls_total counter",
+        ]
+        for (rank, fn, kernel, dim), count in self.calls_total.items():
+            lines.append(
+                f'fastfill:prefill_attention_calls_total{{fn="{fn}",kernel="{kernel}",head_dim="{dim}",draft="false",'
+                f'pp_rank="0",dp_rank="0",tp_rank="{rank}"}} {count * self.count_in_metrics}'
+            )
+        for name in ("tokens", "attention_work"):
+            lines.append(f"# TYPE fastfill:prefill_{name}_total counter")
+            for kernel, reason, value in (("asm", "", 300.0), ("ck", "prefix_radix", 100.0)):
+                lines.append(
+                    f'fastfill:prefill_{name}_total{{kernel="{kernel}",reason="{reason}",pp_rank="0",dp_rank="0",'
+                    f'tp_rank="0"}} {value}'
+                )
+        return Response("\n".join(lines) + "\n", content_type="text/plain; version=0.0.4")
+
+    def _generate(self, request: Request) -> Any:
+        body = request.get_json()
+        self.requests.append(body)
+        if self.hang:
+            self.hang()
+        if self.generate_status != 200:
+            return Response(json.dumps({"error": {"message": "no"}}), self.generate_status)
+        if self.background:
+            self.background()
+        rid, tokens = body["rid"], len(body["input_ids"])
+        control = rid.startswith("fastfill-fallback-")
+        reason = self.control_reason if control and not self.control_ignored else self.reason
+        stranger = self.strangers.pop(0) if self.strangers else None
+        if stranger and stranger.prefix and not reason:
+            reason = "prefix_radix"
+        self.prefill(rid, tokens, reason=reason, stranger=stranger)
+        return {"text": "x", "meta_info": {"id": rid, "prompt_tokens": tokens, "finish_reason": {"type": "length"}}}
