@@ -236,7 +236,7 @@ def judge_layer(facts: LayerFacts) -> LayerVerdict:
         stops=stops,
         reason=stops[0] if stops else None,
         token_limit=limit if "batch_too_large" in SIZE_GUARDED else _NO_LIMIT,
-        flag=facts.flag,
+        flag="flag_off" not in stops,
         facts=facts,
     )
 

@@ -27,13 +27,8 @@ BROKEN_SHA256 = frozenset(
 )
 
 
-def folder_state(folder: Path, broken: frozenset[str] = BROKEN_SHA256) -> KernelState:
-    """State of the kernel in one ``hsa/gfx950/fmha_v3_fwd`` folder.
-
-    Args:
-        folder: The folder that holds the kernel objects and their table.
-        broken: SHA-256 of kernel objects known to be wrong.
-    """
+def folder_state(folder: Path) -> KernelState:
+    """State of the kernel in one ``hsa/gfx950/fmha_v3_fwd`` folder, which holds the kernel objects and their table."""
     try:
         with (folder / KERNEL_TABLE).open(newline="") as file:
             listed = any(row.get("co_name") == KERNEL_FILE for row in csv.DictReader(file))
@@ -42,7 +37,7 @@ def folder_state(folder: Path, broken: frozenset[str] = BROKEN_SHA256) -> Kernel
         return "missing"
     if not listed:
         return "missing"
-    return "broken" if digest in broken else "present"
+    return "broken" if digest in BROKEN_SHA256 else "present"
 
 
 @lru_cache(maxsize=1)

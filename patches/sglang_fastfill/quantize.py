@@ -1,7 +1,7 @@
 """Casts to fp8 e4m3 with the right scale, saturating.
 
-``tensor.to(torch.float8_e4m3fn)`` turns |x| >= 465 into NaN (seen on a CPU and on an H200), so every cast here clamps
-to the largest finite value first. NaN stays NaN.
+What ``tensor.to(torch.float8_e4m3fn)`` makes of |x| >= 465 depends on torch: NaN in the releases that ROCm images carry
+and on CUDA, 448 in the CPU build of 2.13.0. Every cast here clamps to the largest finite value first. NaN stays NaN.
 """
 
 from __future__ import annotations
