@@ -1,0 +1,148 @@
+"""``fastfill serve``: a launch profile, checked, becomes the command that starts SGLang."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastfill import output
+from fastfill.errors import NotReadyError, UsageError
+
+if TYPE_CHECKING:
+    from fastfill.serving.checks import Installed
+    from fastfill.serving.launch import Launch
+
+
+def serve(
+    ctx: typer.Context,
+    profile: Annotated[str, typer.Option(help="A shipped profile (see fastfill profiles), or the path of your own.")],
+    model: Annotated[str | None, typer.Option(help="A folder or a Hugging Face id.", show_default=False)] = None,
+    tp: Annotated[int | None, typer.Option(min=1, help="GPUs to split the model over.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: 30000.", show_default=False)] = None,
+    host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1.", show_default=False)] = None,
+    longest_prompt: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Tokens of the longest prompt with its answer. Default: the profile's.", show_default=False
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE for the server, instead of the profile's.", show_default=False)
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Start although this finding (its id, or all) refuses to.", show_default=False),
+    ] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(help="Kill switch, audit log and passes. Default: a folder for the port.", show_default=False),
+    ] = None,
+    print_: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the launch as one JSON document; runs nothing.")] = False,
+) -> None:
+    """Start SGLang with a profile. Words after -- go to SGLang, and win over the profile's.
+
+    Example: fastfill serve --profile long-context --model ORG/NAME --tp 4 -- --reasoning-parser qwen3
+    """
+    from fastfill.serving import profile as profiles
+    from fastfill.serving.launch import Request, prepare
+
+    given = {"model-path": model, "host": host, "port": port, "tp-size": tp}
+    request = Request(
+        profile=profiles.load(profile),
+        options={name: str(value) for name, value in given.items() if value is not None},
+        extra=list(ctx.args),
+        env=dict(_assignment(word) for word in env or []),
+        longest_prompt=longest_prompt,
+        state_dir=state_dir,
+        allow=allow or [],
+    )
+    launch = prepare(request, environ=dict(os.environ), python=sys.executable, installed=_installed())
+    _say(launch)
+    _refuse(launch, request.profile.name)
+    if json:
+        from fastfill.serving.document import describe
+
+        output.document(describe(request.profile.name, launch))
+    elif print_:
+        output.data(launch.command.text())
+    else:
+        _run(launch, allowed=request.allow)
+
+
+def _assignment(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--env {word}: write NAME=VALUE")
+    return name, value
+
+
+def _installed() -> Installed:
+    from fastfill.serving.installed import look
+
+    return look()
+
+
+def _say(launch: Launch) -> None:
+    for note in launch.settings.notes:
+        output.talk(f"setting: {note}")
+    if launch.memory is not None:
+        for line in launch.memory.table():
+            output.talk(f"memory:  {line}")
+    for finding in launch.findings:
+        if finding.severity != "refuse":
+            output.talk(f"{finding.severity}: [{finding.id}] {finding.what}; {finding.fix}")
+
+
+def _refuse(launch: Launch, profile: str) -> None:
+    refused = [finding for finding in launch.findings if finding.severity == "refuse"]
+    if refused:
+        ids = " ".join(f"--allow {id}" for id in dict.fromkeys(finding.id for finding in refused))
+        raise UsageError(
+            f"{len(refused)} setting(s) contradict what profile {profile} is for",
+            where=", ".join(dict.fromkeys(finding.id for finding in refused)),
+            detail="\n".join(f"[{finding.id}] {finding.what}\n  fix: {finding.fix}" for finding in refused),
+            next_step=f"change them, use profile off, or start all the same with {ids}",
+        )
+
+
+def _run(launch: Launch, *, allowed: list[str]) -> None:
+    from fastfill.serving.installed import require_patched
+
+    require_patched(launch.settings, allowed)
+    _port_is_free(launch.host, launch.port)
+    try:
+        launch.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotReadyError(
+            f"the state folder cannot be made ({error.strerror})",
+            where=str(launch.state_dir),
+            next_step="give a folder that you may write to with --state-dir",
+        ) from None
+    output.talk(f"state:   {launch.state_dir}")
+    output.talk(f"running: {launch.command.text()}")
+    sys.stdout.flush()
+    os.execvpe(launch.command.argv[0], launch.command.argv, {**os.environ, **launch.command.env})  # noqa: S606
+
+
+def _port_is_free(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As the server itself binds: a connection of the last server that still lingers is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                return
+            raise NotReadyError(
+                f"port {port} cannot be used ({error.strerror})",
+                where=f"{host}:{port}",
+                next_step=f"stop what listens there (ss -ltnp 'sport = :{port}'), or give another --port",
+            ) from None

@@ -1,0 +1,1 @@
+"""Everything that `fastfill serve` decides before SGLang starts: profile, flags, memory, checks, command."""
