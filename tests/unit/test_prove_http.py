@@ -111,7 +111,7 @@ def test_unpatched_server(server: ContractServer) -> None:
     server.kernel = "ck"
     server.status_extra = {"patched": False}
     ran, document = prove(server)
-    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "NOT_FIRED", "not_patched")
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "NOT_FIRED", "unpatched")
 
 
 def test_head_dim_128_on_assembly_is_not_ours(server: ContractServer) -> None:

@@ -29,8 +29,8 @@ class Judged(NamedTuple):
 
 
 def target_passes(attempt: Attempt, passes: tuple[Pass, ...]) -> list[Pass]:
-    """The passes of the target model (not a draft's) that hold this very request."""
-    return [one for one in passes if not one.draft and attempt.rid in one.rids]
+    """The prefill passes of the target model (not a draft's) that hold this very request."""
+    return [one for one in passes if one.is_prefill and not one.draft and attempt.rid in one.rids]
 
 
 def judge(attempt: Attempt) -> Judged:

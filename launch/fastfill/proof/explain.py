@@ -27,7 +27,7 @@ def stopped_by(evidence: Evidence, ranks: tuple[Tally, ...]) -> Finding:
                 given |= deployment_reasons(state, status)
             # An unpatched backend has no gate to ask, and no flag would help it.
             if state is not None and _lacks_path(state) and "backend_not_aiter" not in given:
-                return find("not_patched")
+                return find("unpatched")
     found = first_reason(given)
     if found is not None:
         return find(found)

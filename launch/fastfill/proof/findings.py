@@ -87,7 +87,7 @@ _FINDINGS = (
         "serve on one node with --pp-size 1 and without --disaggregation-mode",
     ),
     Finding(
-        "not_patched",
+        "unpatched",
         "this SGLang lacks the path and is not patched",
         "fastfill patch apply --target DIR in the server's environment, or use the image",
     ),

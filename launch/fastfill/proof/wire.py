@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Wire(BaseModel):
@@ -38,7 +38,7 @@ class KernelCalls(Wire):
 
 
 class Pass(Wire):
-    """One prefill pass of one rank; ``rids``, ``prefix`` and ``extend`` (tokens) have one entry a sequence."""
+    """One pass of one rank; in a prefill ``rids``, ``prefix`` and ``extend`` (tokens) have one entry a sequence."""
 
     number: int = Field(alias="pass")
     time: float = 0.0
@@ -50,15 +50,14 @@ class Pass(Wire):
     calls: tuple[KernelCalls, ...] = ()
     reasons: dict[str, int] = {}
 
-    @model_validator(mode="after")
-    def _in_step(self) -> Pass:
-        if not len(self.rids) == len(self.prefix) == len(self.extend):
-            raise ValueError("rids, prefix and extend have different lengths")
-        return self
+    @property
+    def is_prefill(self) -> bool:
+        """Whether the lengths are known for every request; a verify pass of speculative decoding has none."""
+        return len(self.rids) == len(self.prefix) == len(self.extend)
 
 
 class RankPasses(Wire):
-    """The passes that one rank remembers."""
+    """The passes that one rank remembers; ``pid`` is 0 while it remembers none."""
 
     rank: Rank
     pid: int

@@ -1,0 +1,80 @@
+"""``fastfill path``: it turns the switch, and does not believe that it turned until it looks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from cli_run import fastfill
+from contract_server import ContractServer
+from pytest_httpserver import HTTPServer
+
+from fastfill.path import caller
+
+
+@pytest.fixture
+def server() -> Iterator[ContractServer]:
+    with HTTPServer(threaded=True) as http:
+        yield ContractServer(http)
+
+
+def test_off_then_status_then_on(server: ContractServer) -> None:
+    ran = fastfill("path", "off", "--url", server.url, "--who", "ada", "--why", "odd answers, ticket 7")
+    assert ran.code == 0
+    assert ran.out.splitlines() == [
+        "path: off",
+        "who:  ada",
+        "when: 2026-01-02T03:04:05+00:00",
+        "why:  odd answers, ticket 7",
+    ]
+    assert "next forward pass" in ran.err
+    shown = fastfill("path", "status", "--url", server.url, "--json")
+    assert json.loads(shown.out) == {
+        "schema": "fastfill.path/1",
+        "url": server.url,
+        "path": "off",
+        "who": "ada",
+        "why": "odd answers, ticket 7",
+        "when": "2026-01-02T03:04:05+00:00",
+    }
+    ran = fastfill("path", "on", "--url", server.url, "--json")
+    assert ran.code == 0 and json.loads(ran.out)["path"] == server.path["path"] == "on"
+    assert server.path["who"] == caller() and "@" in caller()
+
+
+def test_a_switch_that_never_moved(server: ContractServer) -> None:
+    ran = fastfill("path", "status", "--url", server.url)
+    assert (ran.code, ran.out) == (0, "path: on\n")
+
+
+def test_an_order_that_did_not_take(server: ContractServer) -> None:
+    server.path_sticks = False
+    ran = fastfill("path", "off", "--url", server.url)
+    assert ran.code == 1 and "the path is on, not off" in ran.err and "fastfill path status" in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize("verb", ["on", "off", "status"])
+def test_no_plugin(server: ContractServer, verb: str) -> None:
+    server.plugin = False
+    ran = fastfill("path", verb, "--url", server.url)
+    assert ran.code == 1 and "plugin is not attached" in ran.err and "next:" in ran.err
+
+
+def test_key(server: ContractServer) -> None:
+    server.key = "k"
+    assert fastfill("path", "off", "--url", server.url).code == 2
+    assert server.path["path"] == "on"
+    assert fastfill("path", "off", "--url", server.url, env={"FASTFILL_API_KEY": "k"}).code == 0
+
+
+def test_unreachable_and_not_a_server(httpserver: HTTPServer) -> None:
+    assert fastfill("path", "status", "--url", "http://127.0.0.1:9").code == 4
+    httpserver.expect_request("/server_info").respond_with_data("<html>", content_type="text/html")
+    assert fastfill("path", "off", "--url", httpserver.url_for("/")).code == 2
+
+
+def test_usage() -> None:
+    assert fastfill("path", "sideways", "--url", "http://h").code == 2
+    assert fastfill("path", "off").code == 2
