@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from cli_run import fastfill
@@ -14,9 +13,8 @@ from fastfill.path import caller
 
 
 @pytest.fixture
-def server() -> Iterator[ContractServer]:
-    with HTTPServer(threaded=True) as http:
-        yield ContractServer(http)
+def server(httpserver: HTTPServer) -> ContractServer:
+    return ContractServer(httpserver)
 
 
 def test_off_then_status_then_on(server: ContractServer) -> None:

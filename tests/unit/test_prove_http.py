@@ -19,11 +19,17 @@ from pytest_httpserver import HTTPServer
 from fastfill.proof import gather
 
 
+@pytest.fixture(scope="module")
+def http() -> Iterator[HTTPServer]:
+    with HTTPServer(threaded=True) as server:
+        yield server
+
+
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ContractServer]:
+def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
     monkeypatch.setattr(gather, "SETTLE_S", 0.5)
-    with HTTPServer(threaded=True) as http:
-        yield ContractServer(http)
+    http.clear()
+    return ContractServer(http)
 
 
 def prove(server: ContractServer, *more: str, env: dict[str, str] | None = None) -> tuple[Ran, dict[str, Any]]:
