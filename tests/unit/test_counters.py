@@ -43,7 +43,9 @@ def test_the_librarys_own_output_reads_back() -> None:
     assert read.calls() == {Rank(tp=1): {CallKey("f", "asm", 256, False): 15}}
 
 
-@pytest.mark.parametrize("text", ["<html>no</html>", 'fastfill:x{a="1} 2', "fastfill:x one"])
+@pytest.mark.parametrize(
+    "text", ["<html>no</html>", 'fastfill:x{a="1} 2', "fastfill:x one", "fastfill:x NaN", "fastfill:x +Inf"]
+)
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -84,15 +85,18 @@ def parse(text: str) -> Counters:
     """Our samples in a Prometheus text exposition.
 
     Raises:
-        ValueError: The text is not in that format.
+        ValueError: The text is not in that format, or one of our counters is no number.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
     samples = []
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name.startswith(PREFIX):
-                samples.append(Sample(name=sample.name, labels=dict(sample.labels), value=float(sample.value)))
+            if not sample.name.startswith(PREFIX):
+                continue
+            if not math.isfinite(sample.value):
+                raise ValueError(f"{sample.name} is {sample.value}")
+            samples.append(Sample(name=sample.name, labels=dict(sample.labels), value=float(sample.value)))
     return Counters(samples=tuple(samples))
 
 

@@ -153,6 +153,9 @@ def _send(
     except TimedOut as error:
         server.abort(rid)
         return attempt.model_copy(update={"answer": "timed_out", "detail": error.what})
+    except KeyboardInterrupt:
+        server.abort(rid)
+        raise
     if answer.refusal:
         return attempt.model_copy(update={"answer": "refused", "detail": answer.refusal})
     return attempt.model_copy(update={"ranks": _passes(server, rid, deadline)})
