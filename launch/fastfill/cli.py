@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from fastfill import __version__, kernel, patch, path, preflight, profiles, prove, serve
+from fastfill.lab import commands as lab
 
 app = typer.Typer(
     name="fastfill",
@@ -36,3 +37,4 @@ app.add_typer(path.app, name="path")
 app.command("prove")(prove.prove)
 app.command("profiles")(profiles.profiles)
 app.command("serve", context_settings={"allow_extra_args": True})(serve.serve)
+app.add_typer(lab.app, name="lab")

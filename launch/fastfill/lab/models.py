@@ -6,6 +6,7 @@ SGLang's ``--load-format dummy`` makes every logit about 0, and then any output 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import sys
@@ -34,6 +35,11 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 MAX_POSITION = 16384
+
+
+def fingerprint() -> str:
+    """Changes whenever this file does: a written model is used again only if it is this file's."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 
 def token_id(special: str) -> int:
@@ -144,9 +150,7 @@ def config(variant: str) -> dict[str, Any]:
 def _words(count: int) -> list[str]:
     """Made-up words: what the ids that no input byte uses decode to, so that random answers can be read."""
     syllables = [consonant + vowel for consonant in "bdfghklmnprstvz" for vowel in "aeiou"]
-    return [
-        f"\u0120{first}{second}" for first in syllables for second in syllables[::5] if first != second
-    ][:count]
+    return [f"\u0120{first}{second}" for first in syllables for second in syllables[::5] if first != second][:count]
 
 
 def write_tokenizer(folder: Path) -> None:

@@ -85,9 +85,7 @@ def varlen_fwd(
     _check(v.dtype == q.dtype, "query and value must have the same dtype")
     _check(cu_seqlens_q.dtype == torch.int32, "cu_seqlens_q must have dtype int32")
     _check(cu_seqlens_k.dtype == torch.int32, "cu_seqlens_k must have dtype int32")
-    _check(
-        not fp8 or out is None or out.dtype == torch.bfloat16, "For FP8 input, output must have dtype BF16 for now"
-    )
+    _check(not fp8 or out is None or out.dtype == torch.bfloat16, "For FP8 input, output must have dtype BF16 for now")
     descales = (q_descale, k_descale, v_descale)
     _check(
         all(d is None for d in descales) or all(d is not None for d in descales),
@@ -130,7 +128,9 @@ def varlen_fwd(
     bottom_right = right == 0
     row = None
     if left == -1 and right in (-1, 0):
-        dtype_name = "fp8bf16" if fp8 else str(q.dtype).replace("torch.bfloat16", "bf16").replace("torch.float16", "fp16")
+        dtype_name = (
+            "fp8bf16" if fp8 else str(q.dtype).replace("torch.bfloat16", "bf16").replace("torch.float16", "fp16")
+        )
         row = _table().get((dtype_name, dim, dim_v, 2 if bottom_right else 0, 1))
     _check(row is not None, "invalid argument for fmha_v3_varlen_fwd")
     assert row is not None

@@ -24,9 +24,7 @@ def assign_req_to_token_pool_cpu(
 ) -> None:
     """Write each request's new cache slots into its row of the table (srt/mem_cache/allocation.py)."""
     taken = 0
-    for row, start, end in zip(
-        req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True
-    ):
+    for row, start, end in zip(req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True):
         count = end - start
         req_to_token[row, start:end] = out_cache_loc[taken : taken + count].to(req_to_token.dtype)
         taken += count
@@ -42,9 +40,7 @@ def assign_extend_cache_locs_cpu(
 ) -> None:
     """Read each request's cache slots back out of the table (kernels/ops/speculative/cache_locs.py)."""
     taken = 0
-    for row, start, end in zip(
-        req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True
-    ):
+    for row, start, end in zip(req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True):
         count = end - start
         out_cache_loc[taken : taken + count] = req_to_token[row, start:end].to(out_cache_loc.dtype)
         taken += count

@@ -73,9 +73,7 @@ def fused_gdn_gating_cpu(
     return decay[None], torch.sigmoid(b.float())[None]
 
 
-def fused_rmsnorm_gated_cpu(
-    x: torch.Tensor, weight: torch.Tensor, z: torch.Tensor, eps: float
-) -> torch.Tensor:
+def fused_rmsnorm_gated_cpu(x: torch.Tensor, weight: torch.Tensor, z: torch.Tensor, eps: float) -> torch.Tensor:
     """RMS norm of x times silu(z)."""
     wide = x.float()
     scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()

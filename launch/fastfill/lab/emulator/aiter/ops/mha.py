@@ -542,9 +542,7 @@ def mha_batch_prefill_func(
     vector = 16 // k.element_size()
     vectorized = k.dim() == 5 and v.dim() == 5
     if not vectorized and not (k.dim() == v.dim() and k.dim() in (3, 4)):
-        raise ValueError(
-            "Batch prefill requires 5D vectorized, 4D linear, or 3D linear (page_size=1) K/V tensors"
-        )
+        raise ValueError("Batch prefill requires 5D vectorized, 4D linear, or 3D linear (page_size=1) K/V tensors")
     dim_q = q.shape[-1]
     dim_v = v.shape[-2] if vectorized else v.shape[-1]
     if dim_q % vector or dim_v % vector:

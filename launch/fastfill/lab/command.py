@@ -1,0 +1,103 @@
+"""The command and the environment of a lab server: built here, run in ``process``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from fastfill.lab import models, packages
+from fastfill.lab.spec import LabSpec
+
+# What a server of the lab inherits from the caller's shell would make two runs differ.
+_DROPPED = ("SGLANG_", "SGL_", "AITER_", "FASTFILL_", "PYTHON", "TRITON_", "GPU_ARCHS", "ENABLE_CK", "OMP_", "HF_")
+_OVERRIDES: tuple[tuple[str, str | None, str], ...] = (
+    ("device", "cpu", "no GPU here"),
+    ("disable-cuda-graph", None, "a CPU has no graphs"),
+    ("mem-fraction-static", "0.3", "the sum is for 288 GB of GPU memory; with chunking off SGLang's own goes negative"),
+    ("max-total-tokens", "32768", "SGLang would take most of the machine's memory"),
+    ("max-running-requests", "16", "the request table is rows x context length"),
+    ("context-length", str(models.MAX_POSITION), "the tiny models' own"),
+)
+_TP2: tuple[tuple[str, str | None, str], ...] = (("disable-custom-all-reduce", None, "gloo does it"),)
+
+
+class Paths(NamedTuple):
+    """Where a lab server finds and leaves things.
+
+    Attributes:
+        python: The environment's interpreter.
+        links: The folder that holds fastfill's packages (``packages.link``).
+        pristine: Unpatched files of SGLang.
+        model: The checkpoint.
+        run: The run folder: log, call log, state.
+        state: The state folder.
+    """
+
+    python: Path
+    links: Path
+    pristine: Path
+    model: Path
+    run: Path
+    state: Path
+
+
+def overrides(spec: LabSpec) -> list[tuple[str, str | None, str]]:
+    """The flags that the lab sets over the profile's: (name, value, why). The user's own flags win over them."""
+    mine = {word[2:].split("=")[0] for word in spec.flags if word.startswith("--")}
+    return [entry for entry in (*_OVERRIDES, *(_TP2 if spec.tp > 1 else ())) if entry[0] not in mine]
+
+
+def argv(spec: LabSpec, paths: Paths) -> list[str]:
+    """The command line: ``fastfill serve`` in the lab's environment."""
+    words = [str(paths.python), "-m", "fastfill", "serve"]
+    words += ["--profile", spec.profile, "--model", str(paths.model), "--tp", str(spec.tp)]
+    words += ["--host", "127.0.0.1", "--port", str(spec.port), "--state-dir", str(paths.state)]
+    for name, value in sorted(spec.env.items()):
+        words += ["--env", f"{name}={value}"]
+    for condition in spec.allow:
+        words += ["--allow", condition]
+    words.append("--")
+    for name, value, _ in overrides(spec):
+        words += [f"--{name}"] if value is None else [f"--{name}", value]
+    return [*words, *spec.flags]
+
+
+def environment(spec: LabSpec, paths: Paths, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of the server."""
+    env = {name: value for name, value in inherited.items() if not name.startswith(_DROPPED)}
+    env |= {
+        "PYTHONPATH": os.pathsep.join(map(str, python_path(paths.links))),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONWARNINGS": "ignore",
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "TRITON_INTERPRET": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        # Two threads a rank at most: more than the machine has make each other wait.
+        "OMP_NUM_THREADS": "1" if spec.tp > 1 else "2",
+        "AITER_EMULATOR_LOG": str(paths.run / "aiter.jsonl"),
+        "AITER_EMULATOR_LAYERS": str(attention_layers(spec.model)),
+    }
+    if spec.tp > 1:
+        # Only the number of parts matters: it is how SGLang's CPU engine learns the number of ranks.
+        env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank) for rank in range(spec.tp))
+    if not spec.patched:
+        env["FASTFILL_LAB_SOURCES"] = str(paths.pristine)
+    return env
+
+
+def python_path(links: Path) -> list[Path]:
+    """What goes on PYTHONPATH, in front of the environment's packages."""
+    return [links, packages.emulator(), packages.standins()]
+
+
+def attention_layers(model: str) -> int:
+    """Full-attention layers of a variant; 1 for a folder, which the emulator needs for one fault only."""
+    if model not in models.VARIANTS:
+        return 1
+    description = models.config(model)
+    text = description.get("text_config", description)
+    kinds = text.get("layer_types")
+    return int(kinds.count("full_attention") if kinds else text["num_hidden_layers"])

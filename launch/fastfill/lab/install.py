@@ -1,0 +1,150 @@
+"""Makes the lab's environment once: in a folder of another name, renamed when it is whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from fastfill import output
+from fastfill.errors import NotReadyError
+from fastfill.lab import cache, interpreter
+from fastfill.lab.stacks import Stack
+
+SIZE_GB = 4.0
+"""Free disk that an installation needs: 2.3 GB of packages, and what pip unpacks meanwhile."""
+_NETWORK = re.compile(
+    r"NewConnectionError|NameResolutionError|name resolution|Connection refused|ConnectTimeout|ReadTimeout"
+    r"|Network is unreachable|ProxyError|No matching distribution|Could not find a version",
+    re.IGNORECASE,
+)
+
+
+def ensure(stack: Stack) -> Path:
+    """The stack's environment, installed if it is not there yet. Safe to call from several processes at once.
+
+    Returns:
+        The environment's folder; ``bin/python`` in it has SGLang.
+
+    Raises:
+        NotReadyError: No room, no network, no fitting Python, or pip failed.
+    """
+    from filelock import FileLock
+
+    name = stack.environment_name()
+    place = cache.folder("environments") / name
+    if place.is_dir():
+        return place
+    with FileLock(str(place) + ".lock"):
+        if not place.is_dir():
+            _clean(place)
+            _install(stack, place)
+    return place
+
+
+def python_of(environment: Path) -> Path:
+    """The environment's interpreter."""
+    return environment / "bin" / "python"
+
+
+def site_packages(environment: Path, stack: Stack) -> Path:
+    """Where the environment's packages lie."""
+    return environment / "lib" / f"python{stack.python}" / "site-packages"
+
+
+def _partial(place: Path) -> Path:
+    return place.with_name(f".{place.name}.partial")
+
+
+def _clean(place: Path) -> None:
+    """Remove what an interrupted installation left; pip's own cache makes the next one short."""
+    partial = _partial(place)
+    if partial.exists():
+        output.talk("lab: an earlier installation was interrupted; starting again")
+        shutil.rmtree(partial)
+
+
+def _install(stack: Stack, place: Path) -> None:
+    interpreter.require_platform()
+    base = interpreter.find(stack.python)
+    cache.require_space(place.parent, SIZE_GB, "the lab's environment")
+    partial = _partial(place)
+    started = time.monotonic()
+    output.talk(f"lab: installing {stack.name} into {place} (once; about two minutes)")
+    try:
+        _run([str(base), "-m", "venv", str(partial)], "making the environment", partial)
+        pip = [str(python_of(partial)), "-m", "pip", "install", "--require-hashes", "--no-deps", "--no-input"]
+        pip += ["--disable-pip-version-check"]
+        _run([*pip, *_torch_source(), "-r", str(stack.torch_lock)], "torch", partial)
+        _run([*pip, "-r", str(stack.lock)], f"SGLang {stack.sglang} and its packages", partial)
+        partial.rename(place)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    output.talk(f"lab: installed in {time.monotonic() - started:.0f} s")
+
+
+def _torch_source() -> list[str]:
+    source = os.environ.get("FASTFILL_LAB_TORCH_INDEX")
+    if not source:
+        return []
+    return ["--find-links", source] if Path(source).is_dir() else ["--extra-index-url", source]
+
+
+def _run(argv: list[str], what: str, partial: Path) -> None:
+    """Run one step with its output in a file, and say now and then how far it is."""
+    log = partial.with_name(f"{partial.name}.log")
+    with log.open("ab") as file:
+        process = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        try:
+            _watch(process, what, log)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode != 0:
+        raise _failure(what, log)
+
+
+def _watch(process: subprocess.Popen[bytes], what: str, log: Path) -> None:
+    from fastfill.lab.progress import Progress
+
+    with Progress(f"lab: {what}") as progress:
+        while True:
+            try:
+                process.wait(0.5)
+                return
+            except subprocess.TimeoutExpired:
+                progress.show(_step(log))
+
+
+def _step(log: Path) -> str:
+    """pip's own last word on what it does."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
+    for line in reversed(lines):
+        if line.startswith("Installing collected packages"):
+            return "unpacking"
+        if line.startswith("Collecting "):
+            return line.removeprefix("Collecting ").split(" ")[0].split("==")[0]
+    return ""
+
+
+def _failure(what: str, log: Path) -> NotReadyError:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    last = "\n".join([line for line in text.splitlines() if not line.startswith("WARNING: Location")][-12:])
+    if "No space left on device" in text:
+        next_step = "make room, or set FASTFILL_CACHE to a folder on a larger disk"
+    elif what == "torch" and _NETWORK.search(text):
+        next_step = (
+            "set FASTFILL_LAB_TORCH_INDEX to the index of PyTorch's CPU builds, or to a folder with the wheel that "
+            "requirements/lab-torch.txt names"
+        )
+    elif _NETWORK.search(text):
+        next_step = "give this machine a way to a package index (pip's own settings apply), then run it again"
+    else:
+        next_step = "read the log, then run it again: what was downloaded is kept by pip"
+    # Kept for the reader: the partial folder goes, its log stays beside it.
+    return NotReadyError(f"{what} could not be installed", where=str(log), detail=last, next_step=next_step)
