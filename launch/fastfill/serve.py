@@ -65,12 +65,14 @@ def serve(
     )
     launch = prepare(request, environ=dict(os.environ), python=sys.executable, installed=_installed())
     _say(launch)
-    _refuse(launch, request.profile.name)
     if json:
         from fastfill.serving.document import describe
 
         output.document(describe(request.profile.name, launch))
-    elif print_:
+    _refuse(launch, request.profile.name)
+    if json:
+        return
+    if print_:
         output.data(launch.command.text())
     else:
         _run(launch, allowed=request.allow)

@@ -95,6 +95,18 @@ def test_a_file_changed_by_someone_else_is_refused_untouched_and_shown(case: Cas
     assert patching.status(case.root, case.series).state == "foreign"
 
 
+def test_a_change_to_a_patched_file_is_shown_against_the_patched_lines(case: Case) -> None:
+    (case.root / BACKEND).write_bytes(case.after[BACKEND].replace(b"line 20 and a half\n", b"mine\n"))
+    with pytest.raises(FastfillError) as refused:
+        patching.reverse(case.root, case.series)
+    diff = refused.value.detail.splitlines()
+    assert [line for line in diff if line[:1] in "+-" and line[:3] not in ("+++", "---")] == [
+        "-line 20 and a half",
+        "+mine",
+    ]
+    assert "step-1.patch" in diff[0]
+
+
 def test_a_change_far_from_the_hunks_is_refused_too(case: Case) -> None:
     (case.root / UTILS).write_bytes(case.before[UTILS].replace(b"line 20\n", b"line twenty, mine\n"))
     with pytest.raises(FastfillError) as refused:

@@ -186,6 +186,23 @@ def test_with_the_flag_off_nothing_keeps_the_path_from_firing() -> None:
     assert found("--chunked-prefill-size", "100", profile="off") == {("chunk_not_page_multiple", "refuse")}
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"path": "on"}', None),
+        ('{"path": "off", "who": "ann", "why": "ticket 1", "when": "today"}', "by ann at today: ticket 1"),
+        ("half a f", "cannot be understood"),
+        ("[]", "cannot be understood"),
+    ],
+)
+def test_a_kill_switch_that_is_still_thrown_is_said(tmp_path: Path, text: str, says: str | None) -> None:
+    (tmp_path / "path.json").write_text(text)
+    findings = launch(environ={"FASTFILL_STATE_DIR": str(tmp_path)}).findings
+    assert [finding.id for finding in findings] == (["operator_off"] if says else [])
+    assert not findings or str(says) in findings[0].what
+    assert launch(profile="off", environ={"FASTFILL_STATE_DIR": str(tmp_path)}).findings == []
+
+
 def test_a_refusal_that_is_allowed_becomes_a_warning() -> None:
     words = ("--attention-backend", "triton", "--kv-cache-dtype", "auto")
     assert found(*words, allow=("backend_not_aiter",)) == {

@@ -96,6 +96,12 @@ def test_a_contradiction_exits_2_before_anything_starts(place: Path) -> None:
     assert not (place / "state").exists()
 
 
+def test_the_document_of_a_refused_launch_holds_the_findings(place: Path) -> None:
+    refused = serve(place, "--profile", "long-context", "--json", "--", "--attention-backend", "triton")
+    findings = json.loads(refused.stdout)["findings"]
+    assert (refused.returncode, [finding["id"] for finding in findings]) == (2, ["backend_not_aiter"])
+
+
 def test_what_is_allowed_starts(place: Path) -> None:
     words = ("--profile", "long-context", "--port", str(free_port()), "--allow", "backend_not_aiter")
     ran = serve(place, *words, "--", "--attention-backend", "triton")

@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 
 from fastfill.errors import UsageError
-from fastfill.patching.hunks import HunkError, lines_of, transform
-from fastfill.patching.series import Series
+from fastfill.patching.hunks import HunkError, Mismatch, lines_of, transform
+from fastfill.patching.series import Patch, Series
 from fastfill.patching.state import FileState, sha256, touching, with_patches
 
 _LONGEST = 200
@@ -71,28 +71,39 @@ def nearest(series: Series, state: FileState, pristine: bytes) -> str:
 
 
 def by_hunk(series: Series, state: FileState) -> str:
-    """Which of the lines that the patches expect are not there, as diffs from the expected lines to the file's."""
-    content = state.content or b""
-    lines: list[str] = []
-    for patch in touching(series, state.path):
-        try:
-            content = transform(content, patch.files[state.path])
-        except HunkError as error:
-            for mismatch in error.mismatches:
-                lines += _unified(
-                    mismatch.expected,
-                    _window(state.content or b"", mismatch.line, mismatch.expected),
-                    f"expected by {patch.name} at line {mismatch.line}",
-                    f"target/{state.path}",
-                )
-            # What a later patch expects depends on this one, so nothing more can be said about the file.
-            break
-    if not lines:
+    """Which of the lines that the patches expect are not there, as diffs from the expected lines to the file's.
+
+    The file may carry some of the patches already: the number of them that leaves the least unexplained is assumed.
+    """
+    patches = touching(series, state.path)
+    readings = [_mismatches(patches, state, count) for count in range(len(patches) + 1)]
+    best = min(readings, key=len)
+    if not best:
         return (
             f"{state.path}: every line that the patches change is as they expect; the file differs elsewhere. "
             "Give unchanged files with --pristine to see where."
         )
+    lines: list[str] = []
+    for name, mismatch in best:
+        found = _window(state.content or b"", mismatch.line, mismatch.expected)
+        title = f"expected by {name} at line {mismatch.line}"
+        lines += _unified(mismatch.expected, found, title, f"target/{state.path}")
     return _shorten(lines)
+
+
+def _mismatches(patches: list[Patch], state: FileState, applied: int) -> list[tuple[str, Mismatch]]:
+    """The hunks that do not match if the file carries the first ``applied`` patches."""
+    found: list[tuple[str, Mismatch]] = []
+    for steps, backwards in ((patches[:applied][::-1], True), (patches[applied:], False)):
+        content = state.content or b""
+        for patch in steps:
+            try:
+                content = transform(content, patch.files[state.path], backwards=backwards)
+            except HunkError as error:
+                found += [(patch.name, mismatch) for mismatch in error.mismatches]
+                # What the next patch expects depends on this one, so nothing more can be said this way.
+                break
+    return found
 
 
 def _window(content: bytes, line: int, expected: list[str]) -> list[str]:

@@ -11,18 +11,14 @@ from fastfill.serving.profile import FlagValue
 
 ALIASES = {
     "model": "model-path",
-    "tp": "tp-size",
     "tensor-parallel-size": "tp-size",
-    "pp": "pp-size",
     "pipeline-parallel-size": "pp-size",
-    "dp": "dp-size",
     "data-parallel-size": "dp-size",
     "attention-context-parallel-size": "attn-cp-size",
     "cuda-graph-max-bs": "cuda-graph-max-bs-decode",
     "enable-prefill-context-parallel": "enable-prefill-cp",
     "enable-nsa-prefill-context-parallel": "enable-prefill-cp",
     "enable-dsa-prefill-context-parallel": "enable-prefill-cp",
-    "speculative-algo": "speculative-algorithm",
 }
 """Other spellings that SGLang takes (0.5.16 server_args.py: ``aliases=`` and the deprecated names)."""
 

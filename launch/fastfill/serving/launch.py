@@ -14,6 +14,8 @@ from fastfill.serving.flags import Flag
 from fastfill.serving.memory import Plan
 from fastfill.serving.profile import Profile
 from fastfill.serving.settings import Settings, settle
+from fastfill.serving.switch import thrown
+from sglang_fastfill.conditions import FLAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,9 @@ def prepare(request: Request, *, environ: dict[str, str], python: str, installed
     settings = settings._replace(flags=ours + tuple(computed) + theirs)
     names = list(dict.fromkeys([*request.profile.env, *kit, *request.env]))
     findings = [*checks.check(settings, facts, installed), *_memory_findings(first, plan, context, own)]
+    switch = thrown(place)
+    if switch is not None and settings.env_on(FLAG):
+        findings.append(switch)
     return Launch(
         command.build(settings, names=names, python=python),
         settings,
