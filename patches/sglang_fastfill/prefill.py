@@ -218,7 +218,8 @@ def begin(
     if verdict is None:
         verdict = _judge_layer(backend, layer, k, sinks)
     if not verdict.flag:
-        LEDGER.skip(verdict.stops[0])
+        if LEDGER.open:
+            LEDGER.skip(verdict.stops[0])
         return None
     held = forward_batch.__dict__.get("fastfill_pass")
     if held is not None and held[0] is backend and held[1] is forward_batch.forward_mode:

@@ -78,7 +78,7 @@ def pool_layout(layout: str) -> Iterator[None]:
 
 @contextmanager
 def overflowing_casts() -> Iterator[None]:
-    """Casts to fp8 as torch before 2.13 and its CUDA build make them: |x| > 464 becomes NaN (2.13.0 on a CPU saturates)."""
+    """Casts to fp8 as torch before 2.13 and on CUDA makes them: |x| > 464 becomes NaN (2.13.0 on a CPU saturates)."""
     plain = torch.Tensor.to
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -144,7 +144,7 @@ class Engine:
             sliding_window_size=None,
         )
         runner.req_to_token_pool = ReqToTokenPool(
-            size=80, max_context_len=8192, device="cpu", enable_memory_saver=False
+            size=320, max_context_len=8192, device="cpu", enable_memory_saver=False
         )
         common = {"page_size": page, "dtype": kv_dtype, "head_num": kv_heads, "head_dim": dim, "device": "cpu"}
         if v_dim is not None:

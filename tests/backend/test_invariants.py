@@ -277,7 +277,7 @@ def test_no_host_synchronisation_and_one_judgement_a_pass(batch: int, monkeypatc
     real = prefill._judge_pass
     monkeypatch.setattr(prefill, "_judge_pass", lambda *a: judged.append(1) or real(*a))
     monkeypatch.setattr(aiter, FAST, lambda q, *_a, **_k: torch.empty(q.shape, dtype=torch.bfloat16))
-    forward_batch = engine.batch({i: 2 for i in range(1, batch + 1)})
+    forward_batch = engine.batch(dict.fromkeys(range(1, batch + 1), 2))
     q, k, v = engine.inputs(2 * batch, seed=1)
     engine.backend.init_forward_metadata(forward_batch)
     with Syncs() as syncs:
