@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fastfill import __version__, kernel, patch, path, preflight, profiles, prove, serve
+from fastfill import __version__, explain, kernel, patch, path, preflight, profiles, prove, serve
 from fastfill.lab import commands as lab
 
 app = typer.Typer(
@@ -38,3 +38,4 @@ app.command("prove")(prove.prove)
 app.command("profiles")(profiles.profiles)
 app.command("serve", context_settings={"allow_extra_args": True})(serve.serve)
 app.add_typer(lab.app, name="lab")
+app.command("explain")(explain.explain)
