@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sglang_fastfill import meters, model, state, work
-from sglang_fastfill.conditions import BY_ID
 from sglang_fastfill.ledger import LEDGER
 
 logger = logging.getLogger(__name__)
@@ -248,10 +247,11 @@ def deployment_findings(backend: str) -> dict[str, dict[str, str]]:
     """Each deployment condition, worst over the layers that this rank has run."""
     from sglang_fastfill import gate, prefill
 
-    findings = {id: {"status": "pass", "value": ""} for id in gate.DEPLOYMENT if BY_ID[id].scope == "deployment"}
-    if not prefill.LAYERS:
-        failed = backend != "AiterAttnBackend"
-        return {"backend_not_aiter": {"status": "fail" if failed else "pass", "value": backend}}
+    failed = backend != "AiterAttnBackend"
+    of_backend = {"backend_not_aiter": {"status": "fail" if failed else "pass", "value": backend}}
+    if failed or not prefill.LAYERS:
+        return of_backend
+    findings = {id: {"status": "pass", "value": ""} for id in gate.DEPLOYMENT}
     for verdict in prefill.LAYERS.values():
         for id, finding in findings.items():
             if finding["status"] == "pass":
