@@ -57,6 +57,7 @@ def test_a_folder_in_the_working_directory_does_not_hide_the_package(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(case.root))
     assert locate(None).root == case.root
@@ -111,6 +112,15 @@ def test_an_unknown_version_whose_files_are_known_is_patched_only_with_a_named_s
     with pytest.raises(FastfillError, match="version of this SGLang is not known"):
         patching.apply(case.root)
     assert patching.apply(case.root, case.series).changed
+
+
+def test_somebody_s_own_backport_to_0_5_16_is_not_taken_for_a_newer_sglang(case: Case) -> None:
+    source = b"from aiter import flash_attn_varlen_fp8_pertensor_func\n" + case.before[BACKEND]
+    (case.root / BACKEND).write_bytes(source)
+    with pytest.raises(FastfillError, match="someone else changed them") as refused:
+        patching.apply(case.root, case.series)
+    assert refused.value.detail
+    assert (case.root / BACKEND).read_bytes() == source
 
 
 def test_an_sglang_with_the_path_built_in_is_recognised(tmp_path: Path, case: Case) -> None:

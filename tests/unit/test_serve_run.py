@@ -28,9 +28,13 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def python_path(place: Path) -> str:
+    return os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def serve(place: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fastfill", "serve", "--model", "org/model", *words]
-    env = {**os.environ, "PYTHONPATH": str(place), "XDG_STATE_HOME": str(place / "state"), **environ}
+    env = {**os.environ, "PYTHONPATH": python_path(place), "XDG_STATE_HOME": str(place / "state"), **environ}
     env.pop("FASTFILL_STATE_DIR", None)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
 
@@ -56,7 +60,7 @@ def test_it_becomes_the_server_with_the_command_that_print_shows(place: Path) ->
 
 def test_it_replaces_itself_so_that_signals_reach_the_server(place: Path) -> None:
     command = [sys.executable, "-m", "fastfill", "serve", "--model", "org/model", "--profile", "off"]
-    env = {**os.environ, "PYTHONPATH": str(place), "XDG_STATE_HOME": str(place / "state")}
+    env = {**os.environ, "PYTHONPATH": python_path(place), "XDG_STATE_HOME": str(place / "state")}
     started = subprocess.Popen(
         [*command, "--port", str(free_port())], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
     )
