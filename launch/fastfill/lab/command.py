@@ -59,28 +59,35 @@ def argv(spec: LabSpec, paths: Paths) -> list[str]:
     for condition in spec.allow:
         words += ["--allow", condition]
     words.append("--")
-    for name, value, _ in overrides(spec):
-        words += [f"--{name}"] if value is None else [f"--{name}", value]
+    for flag, setting, _ in overrides(spec):
+        words += [f"--{flag}"] if setting is None else [f"--{flag}", setting]
     return [*words, *spec.flags]
 
 
-def environment(spec: LabSpec, paths: Paths, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of the server."""
+def on_a_cpu(links: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which the lab's interpreter runs SGLang's code on a CPU."""
     env = {name: value for name, value in inherited.items() if not name.startswith(_DROPPED)}
-    env |= {
-        "PYTHONPATH": os.pathsep.join(map(str, python_path(paths.links))),
+    return env | {
+        "PYTHONPATH": os.pathsep.join(map(str, python_path(links))),
         "PYTHONUNBUFFERED": "1",
         "PYTHONWARNINGS": "ignore",
         "SGLANG_USE_CPU_ENGINE": "1",
         "TRITON_INTERPRET": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
-        # Two threads a rank at most: more than the machine has make each other wait.
-        "OMP_NUM_THREADS": "1" if spec.tp > 1 else "2",
+        # Two threads a process at most: more than the machine has make each other wait.
+        "OMP_NUM_THREADS": "2",
+    }
+
+
+def environment(spec: LabSpec, paths: Paths, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of the server."""
+    env = on_a_cpu(paths.links, inherited) | {
         "AITER_EMULATOR_LOG": str(paths.run / "aiter.jsonl"),
         "AITER_EMULATOR_LAYERS": str(attention_layers(spec.model)),
     }
     if spec.tp > 1:
+        env["OMP_NUM_THREADS"] = "1"
         # Only the number of parts matters: it is how SGLang's CPU engine learns the number of ranks.
         env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank) for rank in range(spec.tp))
     if not spec.patched:

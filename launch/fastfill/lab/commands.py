@@ -139,6 +139,24 @@ def logs(
             time.sleep(0.3)
 
 
+@app.command(context_settings=_PASS_ON)
+def python(
+    ctx: typer.Context,
+    stack: Annotated[str, typer.Option(help="Which SGLang.")] = "sglang-0.5.16",
+    tests: Annotated[bool, typer.Option("--tests", help="With pytest and hypothesis.")] = False,
+) -> None:
+    """Run the lab's Python, with SGLang, fastfill and the emulated aiter.
+
+    Example: fastfill lab python --tests -- -m pytest tests/backend
+    """
+    import os
+
+    from fastfill.lab import prepare
+
+    interpreter, env = prepare.interpreter_of(stack, tests=tests)
+    os.execve(interpreter, [str(interpreter), *ctx.args], env)  # noqa: S606
+
+
 def _assignment(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals or not name:

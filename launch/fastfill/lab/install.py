@@ -45,6 +45,22 @@ def ensure(stack: Stack) -> Path:
     return place
 
 
+def ensure_extra(environment: Path, lock: Path) -> None:
+    """Add a further lock's packages to an environment, once.
+
+    Raises:
+        NotReadyError: pip failed.
+    """
+    from filelock import FileLock
+
+    stamp = environment / f"fastfill-{lock.stem}.txt"
+    with FileLock(str(environment) + ".lock"):
+        if stamp.is_file() and stamp.read_bytes() == lock.read_bytes():
+            return
+        _run([*pip(environment), "-r", str(lock)], lock.stem, environment)
+        stamp.write_bytes(lock.read_bytes())
+
+
 def python_of(environment: Path) -> Path:
     """The environment's interpreter."""
     return environment / "bin" / "python"
@@ -76,15 +92,20 @@ def _install(stack: Stack, place: Path) -> None:
     output.talk(f"lab: installing {stack.name} into {place} (once; about two minutes)")
     try:
         _run([str(base), "-m", "venv", str(partial)], "making the environment", partial)
-        pip = [str(python_of(partial)), "-m", "pip", "install", "--require-hashes", "--no-deps", "--no-input"]
-        pip += ["--disable-pip-version-check"]
-        _run([*pip, *_torch_source(), "-r", str(stack.torch_lock)], "torch", partial)
-        _run([*pip, "-r", str(stack.lock)], f"SGLang {stack.sglang} and its packages", partial)
+        command = pip(partial)
+        _run([*command, *_torch_source(), "-r", str(stack.torch_lock)], "torch", partial)
+        _run([*command, "-r", str(stack.lock)], f"SGLang {stack.sglang} and its packages", partial)
         partial.rename(place)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     output.talk(f"lab: installed in {time.monotonic() - started:.0f} s")
+
+
+def pip(environment: Path) -> list[str]:
+    """The words of a pip command that installs what a lock names, and only that."""
+    words = ["-m", "pip", "install", "--require-hashes", "--no-deps", "--no-input", "--disable-pip-version-check"]
+    return [str(python_of(environment)), *words]
 
 
 def _torch_source() -> list[str]:

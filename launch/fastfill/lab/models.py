@@ -236,7 +236,7 @@ def write_model(variant: str, folder: Path, seed: int = SEED) -> None:
     model.save_pretrained(folder)
     # transformers rewrites the config in its own version's words; SGLang reads ours.
     _write_json(folder / "config.json", description)
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    _write_json(folder / "generation_config.json", {"eos_token_id": token_id("<|endoftext|>")})
     write_tokenizer(folder)
     if "vision_config" in description:
         _write_processors(folder)

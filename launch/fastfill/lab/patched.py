@@ -1,7 +1,7 @@
 """Keeps the environment's SGLang patched with the series at hand, and its unpatched files beside it.
 
-The environment outlives a series: when the series has changed, the old one (a copy lies in the environment) is taken out
-first.
+The environment outlives a series: when the series has changed, the old one, of which the environment holds a copy, is
+taken out first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _stamp(environment: Path) -> str | None:
 
 
 def _take_out(stack: Stack, environment: Path, target: Path) -> None:
-    """Give SGLang's files back: by reversing the old series, by the new one (if it is in already), or by reinstalling."""
+    """Give SGLang's files back: by reversing the old series or the new one, or by reinstalling."""
     for series in (environment / _APPLIED, stack.series()):
         if not (series / "series").is_file():
             continue
@@ -80,8 +80,7 @@ def _take_out(stack: Stack, environment: Path, target: Path) -> None:
 
 
 def _reinstall(stack: Stack, environment: Path) -> None:
-    argv = [str(install.python_of(environment)), "-m", "pip", "install", "--require-hashes", "--no-deps", "--no-input"]
-    argv += ["--disable-pip-version-check", "--force-reinstall", "-r", str(_sglang_lock(stack, environment))]
+    argv = [*install.pip(environment), "--force-reinstall", "-r", str(_sglang_lock(stack, environment))]
     answer = subprocess.run(argv, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise NotReadyError(

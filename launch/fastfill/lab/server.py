@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from fastfill import output
 from fastfill.errors import NotReadyError, UsageError
-from fastfill.lab import cache, command, install, models, packages, patched, process, runs, stacks
+from fastfill.lab import command, prepare, process, runs
 from fastfill.lab.progress import Progress
 from fastfill.lab.runs import Run
 from fastfill.lab.spec import LabSpec
@@ -31,10 +30,11 @@ class LabServer:
         log_path: Its output.
         call_log: The emulator's log, one JSON line a call.
         state_dir: Kill switch, audit log, passes.
+        model_dir: The checkpoint that it serves.
         seconds: How long it took to start.
     """
 
-    def __init__(self, run: Run, seconds: float) -> None:
+    def __init__(self, run: Run, model_dir: Path, seconds: float) -> None:
         self._run = run
         self.spec = run.spec
         self.url = run.url
@@ -42,6 +42,7 @@ class LabServer:
         self.log_path = run.log
         self.call_log = runs.folder(run.spec.port) / "aiter.jsonl"
         self.state_dir = run.state_dir
+        self.model_dir = model_dir
         self.seconds = seconds
 
     def alive(self) -> bool:
@@ -51,6 +52,11 @@ class LabServer:
     def memory_mb(self) -> int | None:
         """What it occupies, shared pages counted once, in 10^6 bytes."""
         return process.memory_mb(self._run.session)
+
+    def reference_logprobs(self, prompts: list[list[int]]) -> list[list[float]]:
+        """What Hugging Face's code, in fp32, says of the same checkpoint: see ``reference.prompt_logprobs``."""
+        argv = ["-m", "fastfill.lab.reference", str(self.model_dir)]
+        return json.loads(prepare.run_python(argv, stack=self.spec.stack, stdin=json.dumps(prompts)))  # type: ignore[no-any-return]
 
     def stop(self) -> None:
         """End its processes and wait until the port is free; nothing happens when it is stopped already."""
@@ -97,7 +103,7 @@ def start(spec: LabSpec, timeout: float = START_SECONDS) -> LabServer:
             )
         if present is not None:
             stop(present)
-        paths = _prepare(spec, place)
+        paths = prepare.paths(spec, place)
         return _launch(spec, paths, timeout)
 
 
@@ -133,50 +139,6 @@ def stop(run: Run) -> None:
     runs.forget(run.spec.port)
 
 
-def model_folder(model: str, python: Path, links: Path) -> Path:
-    """The checkpoint of a variant, written on first use; a folder is taken as it is."""
-    if model not in models.VARIANTS:
-        return Path(model).absolute()
-    from filelock import FileLock
-
-    place = cache.folder("models") / f"{model}-{models.fingerprint()}"
-    if place.is_dir():
-        return place
-    with FileLock(str(place) + ".lock"):
-        if place.is_dir():
-            return place
-        partial = place.with_name(f".{place.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        output.talk(f"lab: writing model {model}: {models.VARIANTS[model]}")
-        answer = subprocess.run(
-            [str(python), "-m", "fastfill.lab.models", model, str(partial)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, command.python_path(links)))},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if answer.returncode != 0:
-            raise NotReadyError(f"model {model} could not be written", where=str(partial), detail=answer.stderr[-2000:])
-        partial.rename(place)
-    return place
-
-
-def _prepare(spec: LabSpec, place: Path) -> command.Paths:
-    stack = stacks.find(spec.stack)
-    environment = install.ensure(stack)
-    pristine = patched.ensure(stack, environment)
-    links = packages.link()
-    python = install.python_of(environment)
-    model = model_folder(spec.model, python, links)
-    state = Path(spec.state_dir).absolute() if spec.state_dir else place / "state"
-    if not spec.state_dir:
-        # The lab starts clean: a kill switch thrown in an earlier trial would make this one a riddle.
-        shutil.rmtree(state, ignore_errors=True)
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (place / "aiter.jsonl").unlink(missing_ok=True)
-    return command.Paths(python=python, links=links, pristine=pristine, model=model, run=place, state=state)
-
-
 def _launch(spec: LabSpec, paths: command.Paths, timeout: float) -> LabServer:
     begun = time.monotonic()
     log = paths.run / "server.log"
@@ -192,7 +154,7 @@ def _launch(spec: LabSpec, paths: command.Paths, timeout: float) -> LabServer:
         raise
     run = replace(run, ready=True)
     runs.write(run)
-    return LabServer(run, time.monotonic() - begun)
+    return LabServer(run, paths.model, time.monotonic() - begun)
 
 
 def _wait(spec: LabSpec, child: subprocess.Popen[bytes], log: Path, timeout: float) -> None:

@@ -20,9 +20,10 @@ if not logger.handlers:
 
 faults.active()
 
+# isort: off
 # Order as in aiter: dtypes is bound before any module that imports it from here.
 from .jit import core as core  # noqa: E402
 from .utility import dtypes as dtypes  # noqa: E402
 from .ops.attention import *  # noqa: E402,F403
 from .ops.mha import *  # noqa: E402,F403
-from . import mla  # noqa: E402
+from . import mla as mla  # noqa: E402

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 from pathlib import Path
 
 import torch
@@ -168,6 +169,6 @@ def _spoil(result: torch.Tensor, faults: frozenset[str], starts: list[int], caus
         # Without diagonal pairing the grid covers half of the batch's tiles, and each tile's twin is never computed.
         tiles = -(-result.shape[0] // _TILE)
         written = _TILE * -(-tiles // 2)
-        for start, end in zip(starts, starts[1:], strict=False):
+        for start, end in itertools.pairwise(starts):
             if end - start > written:
                 result[start + written : end] = _garbage(tuple(result[start + written : end].shape)).to(result.dtype)

@@ -92,10 +92,7 @@ def _linear_pages(cache: torch.Tensor, pages: torch.Tensor, length: int, values:
     part = cache[pages.long()] if cache.element_size() > 1 else _gather_bytes(cache, pages)
     part = part.float()
     if cache.dim() == 5:
-        if values:
-            part = part.permute(0, 2, 4, 1, 3).flatten(1, 2)
-        else:
-            part = part.permute(0, 3, 1, 2, 4).flatten(3, 4)
+        part = part.permute(0, 2, 4, 1, 3).flatten(1, 2) if values else part.permute(0, 3, 1, 2, 4).flatten(3, 4)
     if cache.dim() >= 4:
         part = part.flatten(0, 1)
     return part[:length]

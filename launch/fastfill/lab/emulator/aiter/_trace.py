@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ def load_kernel(symbol: str, co_name: str) -> None:
     if not _quiet():
         sys.stdout.write(f"[aiter] LoadKernel: {symbol} hsaco: {path}\n")
         sys.stdout.flush()
-    if not os.path.isfile(path):
+    if not Path(path).is_file():
         raise RuntimeError(f"failed to open {path}")
     _loaded.add(symbol)
 
@@ -44,7 +45,7 @@ def log(level: str, name: str, **fields: Any) -> None:
         return
     line = json.dumps({"level": level, "name": name, "pid": os.getpid(), "time": time.time(), **fields}) + "\n"
     # One write in append mode: the ranks of a server share the file.
-    with open(path, "a", encoding="utf-8") as file:
+    with Path(path).open("a", encoding="utf-8") as file:
         file.write(line)
 
 

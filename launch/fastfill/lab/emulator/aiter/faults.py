@@ -1,6 +1,6 @@
 """The known faults of aiter releases, reproduced on request: ``AITER_EMULATOR_FAULT=name[,name…]``.
 
-Two of aiter's properties need no request, because every release has them: only element 0 of a descale is read, and a GQA
+Two properties need no request, because every release of aiter has them: only element 0 of a descale is read, and a GQA
 ratio of 32 or more passes the gate and is answered wrongly.
 """
 

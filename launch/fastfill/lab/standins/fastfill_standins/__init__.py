@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 Hook = Callable[[ModuleType], None]
@@ -59,8 +60,8 @@ def _other_source(name: str) -> str | None:
     folder = os.environ.get("FASTFILL_LAB_SOURCES")
     if not folder or not name.startswith("sglang."):
         return None
-    path = os.path.join(folder, *name.split(".")) + ".py"
-    return path if os.path.isfile(path) else None
+    path = Path(folder, *name.split(".")).with_suffix(".py")
+    return str(path) if path.is_file() else None
 
 
 def install() -> None:

@@ -1,7 +1,7 @@
 """Qwen3.5's linear attention (gated delta net) on a CPU, in torch: the operators that SGLang's CPU branch calls.
 
-Names and argument orders are SGLang's; shapes: T tokens, HK key heads of dk, HV value heads of dv. SGLang's state pool has
-shape (slots, HV, dv, dk) and is written in place.
+Names and argument orders are SGLang's; shapes: T tokens, HK key heads of dk, HV value heads of dv. SGLang's state pool
+has shape (slots, HV, dv, dk) and is written in place.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def _delta_sequence(
 ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
     """The gated delta rule over one sequence, 64 tokens at a time in closed form.
 
-    The recurrence is S <- e^g S; u = beta (v - S k); S <- S + u k^T; o = S q. With G the running sum of g in a chunk and
-    S_0 the state at its start, u solves a unit lower-triangular system:
+    The recurrence is S <- e^g S; u = beta (v - S k); S <- S + u k^T; o = S q. With G the running sum of g in a chunk,
+    and S_0 the state at its start, u solves a unit lower-triangular system:
     u_t + beta_t sum_{i<t} e^(G_t-G_i) (k_t.k_i) u_i = beta_t v_t - beta_t e^(G_t) S_0 k_t.
     It is linear in S_0, so that it is solved for all chunks at once; only S_0 itself runs from chunk to chunk.
 

@@ -32,4 +32,4 @@ os.environ["AITER_ASM_DIR"] = AITER_ASM_DIR
 
 def get_asm_dir() -> str:
     """The kernel files of the architecture that the dispatch believes in."""
-    return os.path.join(AITER_ASM_DIR, get_gfx())
+    return str(Path(AITER_ASM_DIR) / get_gfx())

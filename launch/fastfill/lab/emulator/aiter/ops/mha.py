@@ -1,7 +1,7 @@
 """aiter.ops.mha: the functions that SGLang calls, and the dispatch points they look up at each call.
 
-The dispatch points are module globals, as in aiter: ``fmha_v3_varlen_fwd`` is the assembly kernel, ``mha_varlen_fwd`` and
-``mha_batch_prefill`` are composable-kernel. Replacing a global changes the next call.
+The dispatch points are module globals, as in aiter: ``fmha_v3_varlen_fwd`` is the assembly kernel, ``mha_varlen_fwd``
+and ``mha_batch_prefill`` are composable-kernel. Replacing a global changes the next call.
 """
 
 from __future__ import annotations

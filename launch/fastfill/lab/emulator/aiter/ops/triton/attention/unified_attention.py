@@ -34,7 +34,7 @@ def unified_attention(
     shuffled_kv_cache=False,
     skip_reduce=False,
 ):
-    """Write attention into ``out`` (total_q, Hq, Dv); k and v are (pages, page size, Hk, D), block_table (batch, pages)."""
+    """Write attention into ``out`` (total_q, Hq, Dv); the cache is (pages, page size, Hk, D)."""
     if alibi_slopes is not None or qq_bias is not None or shuffled_kv_cache:
         raise NotImplementedError("the emulated unified_attention takes no alibi, no qq_bias, no shuffled cache")
     starts, lengths = cu_seqlens_q.tolist(), seqused_k.tolist()

@@ -1,4 +1,4 @@
-"""aiter.ops.triton.gluon.pa_decode_gluon: decode over the vectorized 5-D cache; without it SGLang gives that cache up."""
+"""aiter.ops.triton.gluon.pa_decode_gluon: decode over the vectorized 5-D cache, which SGLang gives up without it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pa_decode_gluon(
     ps=False,
     **_ignored,
 ):
-    """Write attention into ``output`` (batch x query_length, Hq, Dv); the cache's layout is in ``_ck._linear_pages``."""
+    """Write attention into ``output`` (batch x query_length, Hq, Dv); for the cache see ``_ck._linear_pages``."""
     if alibi_slopes is not None:
         raise NotImplementedError("the emulated pa_decode_gluon takes no alibi")
     lengths = context_lengths.tolist()
