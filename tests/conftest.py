@@ -1,0 +1,67 @@
+"""Fixtures for every folder of tests. Nothing heavy is imported here: tests/backend runs in another environment."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from fastfill.lab.server import LabServer
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class LabServers:
+    """Lab servers by what they are: the same wish gets the running server, another one takes its place.
+
+    One at a time: a server takes 1.5 GB and both cores while it starts.
+    """
+
+    def __init__(self) -> None:
+        self._server: LabServer | None = None
+
+    def __call__(self, *, fresh: bool = False, **wish: Any) -> LabServer:
+        """The server for these fields of ``LabSpec`` (the port is chosen here).
+
+        Args:
+            fresh: Start anew even if such a server runs, for tests that need empty caches and counters.
+            wish: Fields of ``fastfill.lab.spec.LabSpec``: profile, model, tp, env, flags, allow, patched, ...
+        """
+        from fastfill.lab import server
+        from fastfill.lab.spec import LabSpec
+
+        if not fresh and self._server is not None and self._server.alive():
+            same = LabSpec(**wish, port=self._server.spec.port)
+            if not self._server.spec.differences(same):
+                return self._server
+        self.stop()
+        self._server = server.start(LabSpec(**wish, port=free_port()))
+        return self._server
+
+    def stop(self) -> None:
+        """Stop the running server, if any, and drop its run folder."""
+        from fastfill.lab import runs
+
+        if self._server is not None:
+            stopped, self._server = self._server, None
+            stopped.stop()
+            shutil.rmtree(runs.folder(stopped.spec.port), ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def lab_server() -> Iterator[LabServers]:
+    """``lab_server(model="hybrid", flags=(...))`` gives a running ``LabServer``; the last one is stopped at the end."""
+    servers = LabServers()
+    try:
+        yield servers
+    finally:
+        servers.stop()
