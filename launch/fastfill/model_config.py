@@ -14,6 +14,7 @@ from fastfill.explaining.tables import table
 from fastfill.proof.expected import attention_layers, text_config
 
 Kind = Literal["full", "sliding", "linear", "shared"]
+_MOST_LAYERS = 10_000
 _SLIDING = ("sliding_attention", "chunked_attention", "local_attention")
 
 
@@ -114,7 +115,7 @@ def read(config: Mapping[str, Any], quantisation: Mapping[str, Any] | None = Non
         q_heads=q_heads,
         window=window,
         sinks=_sinks(trait, inner),
-        softcap=float(inner.get("attn_logit_softcapping") or 0.0),
+        softcap=_softcap(inner, missing),
         attention=attention,
         mla=mla,
         context=_count(inner, "max_position_embeddings"),
@@ -137,8 +138,12 @@ def _trait(architecture: str) -> Mapping[str, Any] | None:
 
 
 def _said(inner: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys with a value: published configs write null for a default."""
-    return {key: value for key, value in inner.items() if value is not None}
+    """The keys with a value of their kind: published configs write null for a default, broken ones anything."""
+    said = {key: value for key, value in inner.items() if value is not None}
+    for key in ("layer_types", "layers_block_type"):
+        if not isinstance(said.get(key, []), list):
+            del said[key]
+    return said
 
 
 def _count(inner: Mapping[str, Any], key: str) -> int | None:
@@ -181,6 +186,8 @@ def _kinds(inner: dict[str, Any], trait: Mapping[str, Any] | None, missing: dict
     if total is None:
         missing["sliding_window"] = "num_hidden_layers is missing, so which layers are full attention is not known"
         return []
+    if total > _MOST_LAYERS:
+        raise ValueError(f"num_hidden_layers is {total}")
     full = set(attention_layers(inner))
     types = inner.get("layer_types") or inner.get("layers_block_type") or []
     pattern = inner.get("hybrid_override_pattern")
@@ -200,6 +207,14 @@ def _kinds(inner: dict[str, Any], trait: Mapping[str, Any] | None, missing: dict
         missing["sliding_window"] = "layer_types is missing, and sliding_window is set"
     first_shared = total - (_count(inner, "num_kv_shared_layers") or 0)
     return ["shared" if kind == "full" and index >= first_shared else kind for index, kind in enumerate(kinds)]
+
+
+def _softcap(inner: Mapping[str, Any], missing: dict[str, str]) -> float:
+    value = inner.get("attn_logit_softcapping", 0.0)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    missing["logit_softcap"] = f"attn_logit_softcapping is {value!r}"
+    return 0.0
 
 
 def _has_window(inner: Mapping[str, Any]) -> bool:
