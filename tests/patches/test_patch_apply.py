@@ -107,6 +107,13 @@ def test_a_change_to_a_patched_file_is_shown_against_the_patched_lines(case: Cas
     assert "step-1.patch" in diff[0]
 
 
+def test_lines_that_are_only_moved_are_said_to_be(case: Case) -> None:
+    (case.root / UTILS).write_bytes(case.before[UTILS].replace(b"line 20\n", b"line 20\nmine\n"))
+    with pytest.raises(FastfillError) as refused:
+        patching.apply(case.root, case.series)
+    assert refused.value.detail == "expected by step-1.patch at line 37: found 1 line(s) later"
+
+
 def test_a_change_far_from_the_hunks_is_refused_too(case: Case) -> None:
     (case.root / UTILS).write_bytes(case.before[UTILS].replace(b"line 20\n", b"line twenty, mine\n"))
     with pytest.raises(FastfillError) as refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 from fastfill.errors import UsageError
 from fastfill.patching.hunks import HunkError, Mismatch, lines_of, transform
@@ -70,54 +71,85 @@ def nearest(series: Series, state: FileState, pristine: bytes) -> str:
     return _shorten(best or [])
 
 
+class _Reading(NamedTuple):
+    """How the file looks if it carries a given number of the patches.
+
+    Attributes:
+        lines: What to show.
+        unexplained: Hunks whose lines are not in the file at all, and those that could not be tried after them.
+        moved: Hunks whose lines are there, but not at their stated line.
+    """
+
+    lines: list[str]
+    unexplained: int
+    moved: int
+
+
 def by_hunk(series: Series, state: FileState) -> str:
     """Which of the lines that the patches expect are not there, as diffs from the expected lines to the file's.
 
     The file may carry some of the patches already: the number of them that leaves the least unexplained is assumed.
     """
     patches = touching(series, state.path)
-    readings = [_mismatches(patches, state, count) for count in range(len(patches) + 1)]
-    best = min(readings, key=len)
-    if not best:
+    readings = [_read(patches, state, count) for count in range(len(patches) + 1)]
+    # Of two that explain as much, the later: a patched file is likelier than one that looks so by chance.
+    best = min(reversed(readings), key=lambda reading: (reading.unexplained, reading.moved))
+    if not best.lines:
         return (
             f"{state.path}: every line that the patches change is as they expect; the file differs elsewhere. "
             "Give unchanged files with --pristine to see where."
         )
+    return _shorten(best.lines)
+
+
+def _read(patches: list[Patch], state: FileState, applied: int) -> _Reading:
     lines: list[str] = []
-    for name, mismatch in best:
-        found = _window(state.content or b"", mismatch.line, mismatch.expected)
-        title = f"expected by {name} at line {mismatch.line}"
-        lines += _unified(mismatch.expected, found, title, f"target/{state.path}")
-    return _shorten(lines)
-
-
-def _mismatches(patches: list[Patch], state: FileState, applied: int) -> list[tuple[str, Mismatch]]:
-    """The hunks that do not match if the file carries the first ``applied`` patches."""
-    found: list[tuple[str, Mismatch]] = []
+    unexplained = moved = 0
     for steps, backwards in ((patches[:applied][::-1], True), (patches[applied:], False)):
         content = state.content or b""
-        for patch in steps:
+        for index, patch in enumerate(steps):
             try:
                 content = transform(content, patch.files[state.path], backwards=backwards)
             except HunkError as error:
-                found += [(patch.name, mismatch) for mismatch in error.mismatches]
-                # What the next patch expects depends on this one, so nothing more can be said this way.
+                for mismatch in error.mismatches:
+                    offset = _offset(_text(content), mismatch)
+                    if offset is None:
+                        unexplained += 1
+                        lines += _diff(patch.name, state.path, _text(content), mismatch)
+                    else:
+                        moved += 1
+                        lines.append(
+                            f"expected by {patch.name} at line {mismatch.line}: found {abs(offset)} line(s) "
+                            f"{'later' if offset > 0 else 'earlier'}"
+                        )
+                # What the next patch expects depends on this one, so it cannot be tried.
+                unexplained += sum(len(untried.files[state.path]) for untried in steps[index + 1 :])
                 break
-    return found
+    return _Reading(lines, unexplained, moved)
 
 
-def _window(content: bytes, line: int, expected: list[str]) -> list[str]:
-    """The file's lines where the expected ones were found best: at the stated line, or moved by up to 200 lines."""
-    lines = _text(content)
-    here = lines[line - 1 : line - 1 + len(expected)]
-    best, best_score = here, sum(a == b for a, b in zip(expected, here, strict=False))
-    for start in range(max(0, line - 1 - _LONGEST), min(len(lines), line - 1 + _LONGEST)):
+def _offset(lines: list[str], mismatch: Mismatch) -> int | None:
+    """By how many lines the expected ones are moved; None when they are nowhere near."""
+    expected, here = mismatch.expected, mismatch.line - 1
+    for distance in range(1, _LONGEST):
+        for start in (here + distance, here - distance):
+            if start >= 0 and lines[start : start + len(expected)] == expected:
+                return start - here
+    return None
+
+
+def _diff(name: str, path: str, lines: list[str], mismatch: Mismatch) -> list[str]:
+    """The diff from the expected lines to those in the file where most of them are, near the stated line."""
+    expected, here = mismatch.expected, mismatch.line - 1
+    starts = range(max(0, here - _LONGEST), here + _LONGEST)
+
+    def score(start: int) -> tuple[int, int]:
         window = lines[start : start + len(expected)]
-        score = sum(a == b for a, b in zip(expected, window, strict=False))
-        if score > best_score:
-            best, best_score = window, score
-    # Moved but whole: a diff would be empty, and what matters is that it is not where the patch says.
-    return here if best == expected else best
+        return sum(a == b for a, b in zip(expected, window, strict=False)), -abs(start - here)
+
+    best = max(starts, key=score)
+    found = lines[best : best + len(expected)]
+    return _unified(expected, found, f"expected by {name} at line {mismatch.line}", f"target/{path}")
 
 
 def explain(series: Series, state: FileState, pristine: Path | None) -> tuple[str, bool]:
