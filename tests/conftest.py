@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from fastfill.lab.server import LabServer
+    from fastfill.lab.spec import LabSpec
 
 
 def free_port() -> int:
@@ -29,22 +31,23 @@ class LabServers:
     def __init__(self) -> None:
         self._server: LabServer | None = None
 
-    def __call__(self, *, fresh: bool = False, **wish: Any) -> LabServer:
-        """The server for these fields of ``LabSpec`` (the port is chosen here).
+    def __call__(self, spec: LabSpec | None = None, *, fresh: bool = False) -> LabServer:
+        """The server for this spec, on a port chosen here.
 
         Args:
+            spec: What it is; None for the default.
             fresh: Start anew even if such a server runs, for tests that need empty caches and counters.
-            wish: Fields of ``fastfill.lab.spec.LabSpec``: profile, model, tp, env, flags, allow, patched, ...
         """
         from fastfill.lab import server
         from fastfill.lab.spec import LabSpec
 
+        wish = spec or LabSpec()
         if not fresh and self._server is not None and self._server.alive():
-            same = LabSpec(**wish, port=self._server.spec.port)
+            same = replace(wish, port=self._server.spec.port)
             if not self._server.spec.differences(same):
                 return self._server
         self.stop()
-        self._server = server.start(LabSpec(**wish, port=free_port()))
+        self._server = server.start(replace(wish, port=free_port()))
         return self._server
 
     def stop(self) -> None:
@@ -59,7 +62,7 @@ class LabServers:
 
 @pytest.fixture(scope="session")
 def lab_server() -> Iterator[LabServers]:
-    """``lab_server(model="hybrid", flags=(...))`` gives a running ``LabServer``; the last one is stopped at the end."""
+    """``lab_server(LabSpec(model="hybrid"))`` gives a running ``LabServer``; the last one is stopped at the end."""
     servers = LabServers()
     try:
         yield servers
