@@ -76,7 +76,7 @@ class _Reading(NamedTuple):
 
     Attributes:
         lines: What to show.
-        unexplained: Hunks whose lines are not in the file at all, and those that could not be tried after them.
+        unexplained: Hunks whose lines are not in the file at all.
         moved: Hunks whose lines are there, but not at their stated line.
     """
 
@@ -106,26 +106,27 @@ def _read(patches: list[Patch], state: FileState, applied: int) -> _Reading:
     lines: list[str] = []
     unexplained = moved = 0
     for steps, backwards in ((patches[:applied][::-1], True), (patches[applied:], False)):
-        content = state.content or b""
-        for index, patch in enumerate(steps):
+        content, told = state.content or b"", False
+        for patch in steps:
             try:
                 content = transform(content, patch.files[state.path], backwards=backwards)
             except HunkError as error:
                 for mismatch in error.mismatches:
                     offset = _offset(_text(content), mismatch)
-                    if offset is None:
-                        unexplained += 1
-                        lines += _diff(patch.name, state.path, _text(content), mismatch)
-                    else:
-                        moved += 1
-                        lines.append(
-                            f"expected by {patch.name} at line {mismatch.line}: found {abs(offset)} line(s) "
-                            f"{'later' if offset > 0 else 'earlier'}"
-                        )
-                # What the next patch expects depends on this one, so it cannot be tried.
-                unexplained += sum(len(untried.files[state.path]) for untried in steps[index + 1 :])
-                break
+                    unexplained += offset is None
+                    moved += offset is not None
+                    # What a later patch expects depends on the first that failed: it is tried, to tell how well this
+                    # reading explains the file, but what it misses may be no fault of the file.
+                    lines += [] if told else _show(patch.name, state.path, _text(content), mismatch, offset)
+                told = True
     return _Reading(lines, unexplained, moved)
+
+
+def _show(name: str, path: str, lines: list[str], mismatch: Mismatch, offset: int | None) -> list[str]:
+    title = f"expected by {name} at line {mismatch.line}"
+    if offset is None:
+        return _unified(mismatch.expected, _best_window(lines, mismatch), title, f"target/{path}")
+    return [f"{title}: found {abs(offset)} line(s) {'later' if offset > 0 else 'earlier'}"]
 
 
 def _offset(lines: list[str], mismatch: Mismatch) -> int | None:
@@ -138,18 +139,16 @@ def _offset(lines: list[str], mismatch: Mismatch) -> int | None:
     return None
 
 
-def _diff(name: str, path: str, lines: list[str], mismatch: Mismatch) -> list[str]:
-    """The diff from the expected lines to those in the file where most of them are, near the stated line."""
+def _best_window(lines: list[str], mismatch: Mismatch) -> list[str]:
+    """The lines in the file where most of the expected ones are, near the stated line."""
     expected, here = mismatch.expected, mismatch.line - 1
-    starts = range(max(0, here - _LONGEST), here + _LONGEST)
 
     def score(start: int) -> tuple[int, int]:
         window = lines[start : start + len(expected)]
         return sum(a == b for a, b in zip(expected, window, strict=False)), -abs(start - here)
 
-    best = max(starts, key=score)
-    found = lines[best : best + len(expected)]
-    return _unified(expected, found, f"expected by {name} at line {mismatch.line}", f"target/{path}")
+    best = max(range(max(0, here - _LONGEST), here + _LONGEST), key=score)
+    return lines[best : best + len(expected)]
 
 
 def explain(series: Series, state: FileState, pristine: Path | None) -> tuple[str, bool]:
