@@ -107,6 +107,17 @@ def test_our_stack_takes_any_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (found["verdict"], found["hazards"]) == ("conditional", [])
 
 
+def test_scales_for_a_loader_that_was_not_read_are_unknown_unless_all_are_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for value, verdict in ((ONE, "fires"), (HALF, "unknown")):
+        model = checkpoint(tmp_path / verdict, {PREFIX + "k_scale": value})
+        config = json.loads((model / "config.json").read_text()) | {"architectures": ["LlamaForCausalLM"]}
+        (model / "config.json").write_text(json.dumps(config | {"layer_types": ["full_attention"] * 4}))
+        argv = ("--model", model, "--sglang", "0.5.20", "--aiter", "c16d44b93a", "--", *FP8)
+        assert document(monkeypatch, capsys, *argv)["verdict"] == verdict
+
+
 def test_scales_of_weights_that_never_came_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -22,8 +22,8 @@ class Live:
         launch: Its flags, resolved.
         release: Its SGLang.
         model: The model's path or name, as the server has it.
-        env: What its plugin tells of its environment; None without a plugin.
-        gate: Condition id to status and value, the worst over the ranks; empty without a plugin.
+        env: What our gate tells of its environment; None without the gate.
+        gate: Condition id to status and value, the worst over the ranks; empty without the gate.
         operator_off: Whether the kill switch is thrown; None if it does not tell.
     """
 
@@ -67,7 +67,7 @@ def of(info: Mapping[str, Any], status: Mapping[str, Any] | None) -> Live:
         launch=from_server_info(info),
         release=patched(version) if ours else release(version),
         model=str(info.get("model_path") or ""),
-        env=_environment(ranks) if ranks else None,
+        env=_environment(ranks) if ours else None,
         gate=_worst(ranks) if ours else {},
         operator_off=status["path"]["path"] == "off" if status else None,
     )

@@ -12,6 +12,7 @@ from fastfill import checkpoint
 from fastfill.model_config import ModelShape
 
 _SCALE = re.compile(r"(?:[kv]_scale|output_scale)$")
+_LOADER_READ = "Qwen3_5"
 Verdict = Literal["one", "other", "unknown"]
 
 
@@ -29,7 +30,7 @@ def read(folder: Path | None, shape: ModelShape, names: tuple[str, ...]) -> Scal
     Args:
         folder: Its folder; None when only a config.json is known.
         shape: The model; one that is not quantised has no scales.
-        names: Endings of the tensors that the release loads.
+        names: Endings of the tensors that the release loads for the architectures whose loader was read.
     """
     index = _index(folder) if folder is not None else None
     if index is None:
@@ -37,7 +38,8 @@ def read(folder: Path | None, shape: ModelShape, names: tuple[str, ...]) -> Scal
             return Scales("one", "the checkpoint is not quantised: no scales")
         return Scales("unknown", "the checkpoint is quantised and its index is not here")
     found = {name: file for name, file in index.items() if _SCALE.search(name)}
-    loaded = {name: file for name, file in found.items() if name.endswith(names)} if names else found
+    read_for_it = shape.architecture.startswith(_LOADER_READ)
+    loaded = {name: file for name, file in found.items() if name.endswith(names)} if read_for_it else found
     if not loaded:
         ignored = f" ({len(found)} of other names are ignored, such as {min(found)})" if found else ""
         return Scales("one", f"the checkpoint holds no scales that this release loads{ignored}")
@@ -50,7 +52,10 @@ def read(folder: Path | None, shape: ModelShape, names: tuple[str, ...]) -> Scal
         if value is None:
             return Scales("unknown", f"{name} is in the index, and its value cannot be read in {file}")
         if value != 1.0:
-            return Scales("other", f"{name} = {value:g}")
+            detail = f"{name} = {value:g}"
+            if read_for_it:
+                return Scales("other", detail)
+            return Scales("unknown", f"{detail}, and whether SGLang loads it for {shape.architecture} is not known")
     return Scales("one", f"all {len(loaded)} scales are 1")
 
 
