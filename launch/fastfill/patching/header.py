@@ -60,7 +60,7 @@ def read_header(text: str, path: Path) -> Header:
         raise UsageError(
             f"the patch's DEP-3 header has no {' or '.join(names)}",
             where=str(path),
-            next_step="a patch needs Description, Origin or Author, Forwarded, Last-Update, and its Reason, above the diff",
+            next_step="write Description, Origin or Author, Forwarded, Last-Update and the Reason above the diff",
         )
 
     header = Header(
