@@ -102,7 +102,8 @@ def test_kill_switch_fix_carries_the_url(server: ContractServer) -> None:
     server.reason = "operator_off"
     server.path = {"path": "off", "who": "ada@host", "why": "odd answers", "when": "2026-01-01T00:00:00+00:00"}
     _, document = prove(server)
-    assert document["next_step"].endswith(f"fastfill path on --url {server.url}")
+    assert document["reason"]["fix"].endswith(f"fastfill path on --url {server.url}")
+    assert document["next_step"] == f"apply the fix, then: fastfill prove --url {server.url}"
     assert any("ada@host" in note and "odd answers" in note for note in document["notes"])
 
 
@@ -135,6 +136,7 @@ def test_missing_kernel_explains_a_hook_without_target(server: ContractServer) -
     }
     ran, document = prove(server)
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "NOT_FIRED", "kernel_missing")
+    assert document["reason"]["seen"] == "no function"
 
 
 def test_shared_with_a_foreign_prefix_is_sent_again(server: ContractServer) -> None:
@@ -182,7 +184,7 @@ def test_metrics_off(server: ContractServer) -> None:
     server.metrics = False
     ran, document = prove(server)
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "INVALID", "metrics_off")
-    assert "--enable-metrics" in document["next_step"]
+    assert "--enable-metrics" in document["reason"]["fix"]
 
 
 def test_hook_missing(server: ContractServer) -> None:
@@ -284,6 +286,7 @@ def test_a_probe_of_several_chunks_is_partial(server: ContractServer) -> None:
     ran, document = prove(server, "--prompt-tokens", "300")
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "PARTIAL", "prefix_chunk")
     assert (document["ranks"][0]["expected_calls"], document["ranks"][0]["observed_calls"]) == (6, 2)
+    assert document["control"]["status"] == "passed"
 
 
 def test_busy_until_the_deadline(server: ContractServer) -> None:

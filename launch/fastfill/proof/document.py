@@ -26,6 +26,7 @@ class ReasonPart(_Part):
     id: str
     meaning: str
     fix: str
+    seen: str = ""
 
 
 class RankPart(_Part):
@@ -126,7 +127,7 @@ def document(
         verdict=verdict.name,
         exit_code=verdict.exit_code,
         summary=verdict.summary,
-        reason=_reason(verdict.reason),
+        reason=_reason(verdict.reason, evidence.url),
         next_step=next_step,
         ranks=[
             RankPart(
@@ -172,8 +173,17 @@ def error_document(url: str, error: FastfillError, *, elapsed_s: float) -> Prove
     )
 
 
-def _reason(finding: Finding | None) -> ReasonPart | None:
-    return None if finding is None else ReasonPart(id=finding.id, meaning=finding.meaning, fix=finding.fix)
+def _reason(finding: Finding | None, url: str) -> ReasonPart | None:
+    return (
+        None
+        if finding is None
+        else ReasonPart(
+            id=finding.id,
+            meaning=finding.meaning,
+            fix=finding.fix.replace("--url URL", f"--url {url}"),
+            seen=finding.seen,
+        )
+    )
 
 
 def _server(evidence: Evidence) -> ServerPart:

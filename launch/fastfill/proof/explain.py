@@ -30,7 +30,7 @@ def stopped_by(evidence: Evidence, ranks: tuple[Tally, ...]) -> Finding:
                 return find("unpatched")
     found = first_reason(given)
     if found is not None:
-        return find(found)
+        return find(found)._replace(seen=_seen(found, tuple(states[one.rank] for one in ranks if one.rank in states)))
     if ranks and all(one.layers == 0 for one in ranks):
         return find("no_attention_layers")
     if any(one.passes == 0 for one in ranks):
@@ -48,6 +48,14 @@ def deployment_reasons(state: RankStatus, status: Status | None) -> set[str]:
     if status is not None and status.path.path == "off":
         failed.add("operator_off")
     return failed
+
+
+def _seen(id: str, states: tuple[RankStatus, ...]) -> str:
+    """What the ranks that fail a deployment condition have, each value once."""
+    failed = [
+        one.deployment[id].value for one in states if id in one.deployment and one.deployment[id].status == "fail"
+    ]
+    return ", ".join(dict.fromkeys(value for value in failed if value))
 
 
 def _lacks_path(state: RankStatus) -> bool:

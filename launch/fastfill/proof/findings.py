@@ -8,11 +8,12 @@ from sglang_fastfill.conditions import BY_ID, ORDER
 
 
 class Finding(NamedTuple):
-    """A reason: a condition of the gate, or one of the findings below."""
+    """A reason: a condition of the gate, or one of the findings below; ``seen`` is what this server has instead."""
 
     id: str
     meaning: str
     fix: str
+    seen: str = ""
 
 
 _FINDINGS = (

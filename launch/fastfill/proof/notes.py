@@ -31,9 +31,14 @@ def notes(evidence: Evidence) -> list[str]:
 
 
 def next_step(evidence: Evidence, verdict: Verdict) -> str:
-    """One command or change that moves on."""
-    if verdict.reason is not None:
-        return verdict.reason.fix.replace("--url URL", f"--url {evidence.url}")
-    if verdict.control.status == "not_possible":
-        return "start with FASTFILL_ALLOW_FORCED_FALLBACK=1 to have the negative control as well"
-    return "none: the path fires; watch fastfill:prefill_attention_work_total for its share under your traffic"
+    """The next command, or what else to do."""
+    again = f"fastfill prove --url {evidence.url}"
+    if verdict.name == "FIRED":
+        if verdict.control.status == "not_possible":
+            return "start with FASTFILL_ALLOW_FORCED_FALLBACK=1 to have the negative control as well"
+        return "none: the path fires; watch fastfill:prefill_attention_work_total for its share under your traffic"
+    if verdict.reason is not None and verdict.reason.fix.startswith("none"):
+        return f"none that helps this model or these settings; after a change: {again}"
+    if verdict.reason is not None and verdict.reason.id in ("deadline", "no_fair_trial"):
+        return f"{again} --deadline {2 * evidence.deadline_s:.0f}"
+    return f"apply the fix, then: {again}"

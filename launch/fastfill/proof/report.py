@@ -62,20 +62,28 @@ def conclusion(document: ProveDocument) -> list[str]:
     """The lines below the table."""
     lines = [f"{document.verdict}: {document.summary}"]
     if document.reason is not None:
-        lines += [f"  reason:   {document.reason.id}: {document.reason.meaning}", f"  fix:      {document.reason.fix}"]
+        seen = f" (here: {document.reason.seen})" if document.reason.seen else ""
+        lines.append(f"  reason:   {document.reason.id}: {document.reason.meaning}{seen}")
+        lines.append(f"  fix:      {document.reason.fix}")
     lines.append(f"  control:  {document.control.status}: {document.control.detail}")
     for witness in document.witnesses:
         lines.append(f"  {witness.witness + ':':<10}{witness.says}: {witness.detail}")
     share = document.coverage
     if share.attention_work is not None and share.tokens is not None:
-        stopped = ", ".join(f"{reason} {part:.1%}" for reason, part in share.stopped.items())
         lines.append(
-            f"  coverage: {share.attention_work:.1%} of the attention work, {share.tokens:.1%} of the prefill tokens "
-            f"since the server started" + (f" (left the path: {stopped})" if stopped else "")
+            f"  coverage: {share.attention_work:.1%} of the attention work, {share.tokens:.1%} of the prefill tokens, "
+            "since the server started"
         )
+        if share.stopped:
+            stopped = ", ".join(f"{_words(reason)} {part:.1%}" for reason, part in share.stopped.items())
+            lines.append(f"            left the path, by attention work: {stopped}")
     lines += [f"  note:     {note}" for note in document.notes]
     lines.append(f"  next:     {document.next_step}")
     return lines
+
+
+def _words(reason: str) -> str:
+    return f"{reason} (controls of proofs)" if reason == "forced_fallback" else reason
 
 
 def rows(ranks: list[RankPart]) -> list[tuple[str, ...]]:

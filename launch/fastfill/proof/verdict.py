@@ -58,7 +58,7 @@ def decide(evidence: Evidence) -> Verdict:
     (NOT_EXERCISED), then the count.
     """
     ranks = _tallies(evidence)
-    control = Control("not_run", "the probe did not fire on every rank")
+    control = Control("not_run", "the probe did not fire")
     counters: tuple[Literal["seen", "contradicts", "cannot_say"], str] = ("cannot_say", "no fair probe to compare with")
 
     def verdict(name: Name, reason: Finding | None, summary: str) -> Verdict:
@@ -91,24 +91,24 @@ def decide(evidence: Evidence) -> Verdict:
     if observed == 0:
         reason = stopped_by(evidence, ranks)
         return verdict("NOT_FIRED", reason, f"none of {expected} prefill attention calls took the fast path")
-    if len(fired) < sum(1 for one in ranks if one.layers > 0):
-        short = [one for one in ranks if one.layers > 0 and one not in fired]
-        named = "; ".join(
-            f"{one.rank} saw no pass of the probe"
-            if one.passes == 0
-            else f"{one.rank} {one.observed} of {one.expected}"
-            for one in short
-        )
-        return verdict("PARTIAL", stopped_by(evidence, tuple(short)), f"fewer calls than layers: {named}")
-
     control = judge_control(evidence)
     if control.finding:
         return invalid((control.finding, control.detail))
+    short = tuple(one for one in ranks if one.layers > 0 and one not in fired)
+    if short:
+        named = "; ".join(_shortfall(one) for one in short)
+        return verdict("PARTIAL", stopped_by(evidence, short), f"fewer calls than layers and passes: {named}")
     if control.status == "not_run":
         return verdict(
             "NOT_EXERCISED", find("deadline"), f"the probe fired, its negative control did not run: {control.detail}"
         )
     return verdict("FIRED", None, f"all {expected} prefill attention calls on {len(ranks)} rank(s) took the fast path")
+
+
+def _shortfall(one: Tally) -> str:
+    if one.passes == 0:
+        return f"{one.rank} saw no pass of the probe"
+    return f"{one.rank} {one.observed} of {one.expected}"
 
 
 def valid_attempts(evidence: Evidence) -> dict[int | None, Attempt]:
