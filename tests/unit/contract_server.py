@@ -65,6 +65,7 @@ class ContractServer:
     pids: Callable[[int], int] = lambda rank: 100 + rank
     background: Callable[[], None] | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
     ring: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     calls_total: Counter[tuple[int, str, str, int]] = field(default_factory=Counter)
     skips_total: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -79,7 +80,7 @@ class ContractServer:
             ("GET", "/metrics", self._metrics),
             ("POST", "/generate", self._generate),
             ("POST", "/tokenize", lambda _: {"tokens": list(range(40, 90)), "count": 50}),
-            ("POST", "/abort_request", lambda _: {}),
+            ("POST", "/abort_request", self._abort),
         ):
             self.http.expect_request(path, method=method).respond_with_handler(self._guard(handler))
 
@@ -230,6 +231,10 @@ class ContractServer:
                     f'tp_rank="0"}} {value}'
                 )
         return Response("\n".join(lines) + "\n", content_type="text/plain; version=0.0.4")
+
+    def _abort(self, request: Request) -> Any:
+        self.aborted.append(request.get_json()["rid"])
+        return {}
 
     def _generate(self, request: Request) -> Any:
         body = request.get_json()

@@ -17,6 +17,7 @@ from contract_server import HOOK, ContractServer, Stranger
 from pytest_httpserver import HTTPServer
 
 from fastfill.proof import gather
+from fastfill.proof.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -298,6 +299,17 @@ def test_busy_until_the_deadline(server: ContractServer) -> None:
         release.set()
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", "deadline")
     assert document["elapsed_s"] < 8
+    assert server.aborted == [server.requests[0]["rid"]], "a request that nobody waits for is withdrawn"
+
+
+def test_interrupted_by_the_operator(server: ContractServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Server, "generate", interrupt)
+    ran = fastfill("prove", "--url", server.url)
+    assert ran.code == 130 and "Traceback" not in ran.err
+    assert len(server.aborted) == 1
 
 
 def test_deadline_in_front_of_a_server_that_stops_answering(server: ContractServer) -> None:
