@@ -97,7 +97,7 @@ def measure_witness(repeats: int, inner: int) -> dict[str, Any]:
     query = torch.zeros(1, 4, 256)
     dispatched = _wrap_fn(lambda q: q, witness.around_dispatch("aiter.fmha_v3_varlen_fwd", "asm"), HookType.AROUND)
     hooked = _wrap_fn(
-        lambda q: dispatched(q),
+        dispatched,
         witness.around_function("aiter.flash_attn_varlen_fp8_pertensor_func", "unknown"),
         HookType.AROUND,
     )
@@ -143,7 +143,7 @@ def main() -> None:
         print(json.dumps({"schema": "fastfill.gate_overhead/1", "rows": rows}, indent=2))
         return
     print(
-        f"{'case':10} {'batch':>5} {'patched':>9} {'unpatched':>9} {'ratio':>6} {'added':>7} {'bound':>6}   µs a layer call"
+        f"{'case':10} {'batch':>5} {'patched':>9} {'unpatched':>9} {'ratio':>6} {'added':>7} {'bound':>6}"
     )
     for row in rows:
         print(

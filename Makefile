@@ -1,0 +1,62 @@
+# fastfill: `make up` shows the fast path in the lab, `make test` runs everything that CI runs.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+PORT ?= 30000
+MODEL ?= dense
+PROFILE ?= long-context
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.PHONY: help
+help: ## Say what can be made.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# The stamp is written last: an interrupted install is done again.
+$(READY): requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: venv
+venv: $(READY) ## Install the command line and the tests' tools into .venv.
+
+.PHONY: up
+up: $(READY) ## Start the lab server and prove that the fast path fires.
+	@$(BIN)/fastfill lab up --port $(PORT) --model $(MODEL) --profile $(PROFILE)
+	@$(BIN)/fastfill prove --url http://127.0.0.1:$(PORT)
+	@printf '\n%s\n\n' 'Try it:'
+	@printf '%s\n' "  curl -s http://127.0.0.1:$(PORT)/v1/completions -H 'Content-Type: application/json' \\" \
+	  "    -d '{\"model\": \"lab\", \"prompt\": \"Why is the sky blue?\", \"max_tokens\": 8}'"
+
+.PHONY: down
+down: ## Stop the lab server.
+	@if [ -x $(BIN)/fastfill ]; then $(BIN)/fastfill lab down --port $(PORT); fi
+
+.PHONY: lint
+lint: $(READY) ## Lint, types and format.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy launch/fastfill patches/sglang_fastfill
+	$(BIN)/yamllint --strict .
+	git ls-files -z -- '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
+
+.PHONY: test
+test: lint ## Everything: lint, unit tests, the real backend, real lab servers.
+	$(BIN)/pytest tests/unit tests/patches
+	$(BIN)/fastfill lab python --tests -- -m pytest tests/backend
+	$(BIN)/pytest tests/lab
+
+.PHONY: bench
+bench: $(READY) ## Print what gate and witness add to a layer call.
+	$(BIN)/fastfill lab python --tests -- bench/gate_overhead.py
+
+.PHONY: lock
+lock: ## Write the requirement locks again (needs uv).
+	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
+	  requirements/dev.in --output-file requirements/dev.txt

@@ -1,0 +1,87 @@
+"""A few words to a lab server, for the tests."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from fastfill.lab.server import LabServer
+
+
+class Client:
+    """Requests to one lab server."""
+
+    def __init__(self, server: LabServer) -> None:
+        self.http = httpx.Client(base_url=server.url, timeout=300, trust_env=False)
+
+    def generate(self, ids: list[int] | list[list[int]], rid: Any = None, new: int = 4, **options: Any) -> Any:
+        """SGLang's own answer to token ids, greedy."""
+        body = {
+            "input_ids": ids,
+            "sampling_params": {"temperature": 0, "max_new_tokens": new, "ignore_eos": True},
+            **options,
+        }
+        if rid is not None:
+            body["rid"] = rid
+        answer = self.http.post("/generate", json=body)
+        answer.raise_for_status()
+        return answer.json()
+
+    def tokens(self, ids: list[int], **options: Any) -> list[int]:
+        """The greedy continuation."""
+        answer = self.generate(ids, **options)
+        return list(answer["output_ids"])
+
+    def prompt_logprobs(self, ids: list[int], rid: str | None = None) -> list[float]:
+        """Logprob of each prompt token but the first."""
+        answer = self.generate(ids, rid=rid, new=1, return_logprob=True, logprob_start_len=0)
+        return [entry[0] for entry in answer["meta_info"]["input_token_logprobs"][1:]]
+
+    def passes(self, rid: str) -> list[dict[str, Any]]:
+        """The passes of rank 0 that hold a request."""
+        ranks = self.http.get("/fastfill/passes", params={"rid": rid}).json()["ranks"]
+        return list(ranks[0]["passes"])
+
+    def run(self, ids: list[int], rid: str = "", **options: Any) -> list[dict[str, Any]]:
+        """Send a prompt and return its passes."""
+        rid = f"{rid}{uuid.uuid4().hex}"
+        self.generate(ids, rid=rid, **options)
+        return self.passes(rid)
+
+    def counters(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """Samples of one counter by its labels."""
+        text = self.http.get("/metrics").text
+        return {
+            tuple(sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name
+        }
+
+    def work(self) -> dict[tuple[str, str], float]:
+        """Attention work so far by (kernel, reason)."""
+        counted = self.counters("fastfill:prefill_attention_work_total")
+        return {(dict(labels)["kernel"], dict(labels)["reason"]): value for labels, value in counted.items()}
+
+
+def prompt(length: int, seed: int | None = None) -> list[int]:
+    """Random token ids, none of them special; without a seed no cache can know them."""
+    generator = random.Random(seed) if seed is not None else random.SystemRandom()
+    return [generator.randrange(900) for _ in range(length)]
+
+
+def fired(passes: list[dict[str, Any]]) -> list[bool]:
+    """For each pass: whether all its attention calls were the assembly kernel at head dim 256."""
+    return [
+        bool(p["calls"]) and all(c["kernel"] == "asm" and c["head_dim"] == 256 for c in p["calls"]) and not p["reasons"]
+        for p in passes
+    ]
+
+
+def reasons(passes: list[dict[str, Any]]) -> list[list[str]]:
+    """For each pass: the ids that kept calls off the path."""
+    return [list(p["reasons"]) for p in passes]
