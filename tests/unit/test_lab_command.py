@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,13 @@ def test_an_unpatched_server_reads_the_wheels_files() -> None:
     assert "FASTFILL_LAB_SOURCES" not in command.environment(LabSpec(), PATHS, {})
 
 
-@pytest.mark.parametrize(("model", "layers"), [("dense", 2), ("hybrid", 1), ("/some/folder", 1)])
-def test_the_emulator_learns_the_number_of_attention_layers(model: str, layers: int) -> None:
+@pytest.mark.parametrize(("model", "layers"), [("dense", 2), ("hybrid", 1)])
+def test_the_emulator_learns_the_number_of_attention_layers(model: str, layers: int, tmp_path: Path) -> None:
     assert command.environment(LabSpec(model=model), PATHS, {})["AITER_EMULATOR_LAYERS"] == str(layers)
+    (tmp_path / "config.json").write_text(json.dumps(models.config(model)))
+    folder = LabSpec(model=str(tmp_path))
+    assert command.environment(folder, PATHS, {})["AITER_EMULATOR_LAYERS"] == str(layers)
+    assert ("--max-mamba-cache-size" in command.argv(folder, PATHS)) == (model == "hybrid")
 
 
 @pytest.mark.parametrize("variant", models.VARIANTS)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastfill.lab import models, packages
 from fastfill.lab.spec import LabSpec
@@ -21,6 +22,9 @@ _OVERRIDES: tuple[tuple[str, str | None, str], ...] = (
     ("context-length", str(models.MAX_POSITION), "the tiny models' own"),
 )
 _TP2: tuple[tuple[str, str | None, str], ...] = (("disable-custom-all-reduce", None, "gloo does it"),)
+_LINEAR: tuple[tuple[str, str | None, str], ...] = (
+    ("max-mamba-cache-size", "160", "SGLang would fill 2.6 GB with linear-attention states"),
+)
 
 
 class Paths(NamedTuple):
@@ -46,14 +50,15 @@ class Paths(NamedTuple):
 def overrides(spec: LabSpec) -> list[tuple[str, str | None, str]]:
     """The flags that the lab sets over the profile's: (name, value, why). The user's own flags win over them."""
     mine = {word[2:].split("=")[0] for word in spec.flags if word.startswith("--")}
-    return [entry for entry in (*_OVERRIDES, *(_TP2 if spec.tp > 1 else ())) if entry[0] not in mine]
+    wanted = [*_OVERRIDES, *(_TP2 if spec.tp > 1 else ()), *(_LINEAR if _has_linear_attention(spec.model) else ())]
+    return [entry for entry in wanted if entry[0] not in mine]
 
 
 def argv(spec: LabSpec, paths: Paths) -> list[str]:
     """The command line: ``fastfill serve`` in the lab's environment."""
     words = [str(paths.python), "-m", "fastfill", "serve"]
     words += ["--profile", spec.profile, "--model", str(paths.model), "--tp", str(spec.tp)]
-    words += ["--host", "127.0.0.1", "--port", str(spec.port), "--state-dir", str(paths.state)]
+    words += ["--host", spec.host, "--port", str(spec.port), "--state-dir", str(paths.state)]
     for name, value in sorted(spec.env.items()):
         words += ["--env", f"{name}={value}"]
     for condition in spec.allow:
@@ -101,10 +106,20 @@ def python_path(links: Path) -> list[Path]:
 
 
 def attention_layers(model: str) -> int:
-    """Full-attention layers of a variant; 1 for a folder, which the emulator needs for one fault only."""
-    if model not in models.VARIANTS:
-        return 1
-    description = models.config(model)
-    text = description.get("text_config", description)
+    """Full-attention layers of a variant or of a checkpoint's folder."""
+    text = _text_config(model)
     kinds = text.get("layer_types")
     return int(kinds.count("full_attention") if kinds else text["num_hidden_layers"])
+
+
+def _has_linear_attention(model: str) -> bool:
+    return "linear_attention" in (_text_config(model).get("layer_types") or ())
+
+
+def _text_config(model: str) -> dict[str, Any]:
+    if model in models.VARIANTS:
+        description = models.config(model)
+    else:
+        description = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    text: dict[str, Any] = description.get("text_config", description)
+    return text

@@ -10,6 +10,7 @@ import typer
 
 from fastfill import output
 from fastfill.errors import NotReadyError, UsageError
+from fastfill.lab import container
 
 if TYPE_CHECKING:
     from fastfill.lab.runs import Run
@@ -23,6 +24,8 @@ app = typer.Typer(
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": False}
+app.command("run", context_settings=_PASS_ON)(container.run)
+app.command("adopt", hidden=True)(container.adopt)
 
 
 @app.command(context_settings=_PASS_ON)
@@ -59,7 +62,7 @@ def up(
         port=port,
         tp=tp,
         stack=stack,
-        env=dict(_assignment(word) for word in env or []),
+        env=dict(assignment(word) for word in env or []),
         flags=tuple(ctx.args),
         allow=tuple(allow or ()),
         patched=not unpatched,
@@ -157,7 +160,12 @@ def python(
     os.execve(interpreter, [str(interpreter), *ctx.args], env)  # noqa: S606
 
 
-def _assignment(word: str) -> tuple[str, str]:
+def assignment(word: str) -> tuple[str, str]:
+    """``NAME=VALUE`` as a pair.
+
+    Raises:
+        UsageError: It is none.
+    """
     name, equals, value = word.partition("=")
     if not equals or not name:
         raise UsageError(f"--env {word}: write NAME=VALUE")

@@ -195,8 +195,12 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
-def _fill(name: str, parameter: Any, seed: int) -> None:
-    """Give one parameter its values: they depend on the seed and the name alone."""
+def _fill(name: str, parameter: Any, seed: int, *, lone_attention: bool) -> None:
+    """Give one parameter its values: they depend on the seed and the name alone.
+
+    With ``lone_attention`` the model's only full-attention layer speaks louder than the others: at equal weights a
+    kernel without the causal mask moves the log probabilities by 0.06, less than the tests' tolerance.
+    """
     import zlib
 
     import torch
@@ -214,6 +218,10 @@ def _fill(name: str, parameter: Any, seed: int) -> None:
     else:
         # A norm's own start (1, or 0 where the model adds 1), a little off, so that leaving it out shows.
         values = parameter.float() + noise * 0.05
+    if lone_attention and name.endswith("self_attn.o_proj.weight"):
+        values *= 8.0
+    if lone_attention and name.endswith("self_attn.q_norm.weight"):
+        values += 0.5
     parameter.copy_(values.to(parameter.dtype))
 
 
@@ -232,7 +240,7 @@ def write_model(variant: str, folder: Path, seed: int = SEED) -> None:
     model = loader.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            _fill(name, parameter, seed)
+            _fill(name, parameter, seed, lone_attention="vision_config" in description)
     model.save_pretrained(folder)
     # transformers rewrites the config in its own version's words; SGLang reads ours.
     _write_json(folder / "config.json", description)

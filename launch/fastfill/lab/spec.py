@@ -19,7 +19,8 @@ class LabSpec:
     Attributes:
         profile: A launch profile, by name or path.
         model: A variant of ``fastfill.lab.models``, or a folder with a checkpoint.
-        port: On 127.0.0.1.
+        port: Where it listens.
+        host: The address it listens on.
         tp: Tensor-parallel size, 1 or 2.
         stack: Which SGLang.
         env: Variables for the server; they win over the profile's. The emulator's faults go here.
@@ -32,6 +33,7 @@ class LabSpec:
     profile: str = "long-context"
     model: str = "dense"
     port: int = DEFAULT_PORT
+    host: str = "127.0.0.1"
     tp: int = 1
     stack: str = "sglang-0.5.16"
     env: dict[str, str] = field(default_factory=dict)

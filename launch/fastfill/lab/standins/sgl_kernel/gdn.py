@@ -187,7 +187,8 @@ def chunk_gated_delta_rule_cpu(
             values[:, part],
             decays[:, part],
             strengths[:, part],
-            initial_state[slot].float(),
+            # A copy: the slot is written below, and the states that are returned must not change with it.
+            initial_state[slot].to(torch.float32, copy=True),
         )
         at_chunk_start += at_start
         out[0, part] = answer.transpose(0, 1).to(out.dtype)
