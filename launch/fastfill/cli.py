@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from fastfill import __version__, explain, kernel, patch, path, preflight, profiles, prove, serve
+from fastfill import (
+    __version__,
+    explain,
+    health,
+    kernel,
+    patch,
+    path,
+    pins,
+    preflight,
+    profiles,
+    prove,
+    serve,
+    supervise,
+)
 from fastfill.lab import commands as lab
 
 app = typer.Typer(
@@ -39,3 +52,6 @@ app.command("profiles")(profiles.profiles)
 app.command("serve", context_settings={"allow_extra_args": True})(serve.serve)
 app.add_typer(lab.app, name="lab")
 app.command("explain")(explain.explain)
+app.command("supervise", context_settings={"allow_extra_args": True})(supervise.supervise)
+app.add_typer(pins.app, name="pins")
+app.command("health")(health.health)

@@ -1,4 +1,4 @@
-"""Finds the files that ship beside the code: profiles, patch series, requirement locks."""
+"""Finds the files that ship beside the code: profiles, patch series, requirement locks, stacks."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ def patches() -> Path:
 def requirements() -> Path:
     """The folder of hash-locked requirement files."""
     return _find("requirements", "requirements")
+
+
+def stacks() -> Path:
+    """The folder of stack files, ``*.toml``."""
+    return _find("stacks", "docker/stacks")
+
+
+def checkout() -> Path | None:
+    """The root of the checkout that fastfill runs from; None where it was installed from a wheel."""
+    return _CHECKOUT if (_CHECKOUT / "docker" / "stacks").is_dir() else None

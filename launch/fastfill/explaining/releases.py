@@ -56,7 +56,7 @@ def stack(name: str) -> Release:
     stacks = table("releases")["stack"]
     if name not in stacks:
         raise UsageError("there is no such stack", where=name, next_step=f"one of: {', '.join(stacks)}")
-    return _release(name, stacks[name])
+    return _stack(name, stacks[name])
 
 
 def stacks() -> list[str]:
@@ -67,8 +67,9 @@ def stacks() -> list[str]:
 def patched(version: str) -> Release:
     """The release as our series for it makes it; unknown where there is no series."""
     for name, entry in table("releases")["stack"].items():
-        if entry["sglang"] == version:
-            return _release(name, entry)
+        found = _stack(name, entry)
+        if found.sglang == version:
+            return found
     return Release(version, version, "unknown", source=f"no stack of ours patches SGLang {version}")
 
 
@@ -85,6 +86,14 @@ def default_chunk(gpu_memory_mib: int) -> tuple[int, str]:
     """The chunk that SGLang chooses by itself, in tokens, and where that is written."""
     size = next(row["size"] for row in table("releases")["chunk"] if gpu_memory_mib < row["below"])
     return int(size), "0.5.16 server_args.py:3925-3985"
+
+
+def _stack(name: str, entry: dict[str, Any]) -> Release:
+    """A stack of ours: the versions are those that its file pins."""
+    from fastfill.pinning.stack import load
+
+    pins = load(name)
+    return _release(name, {"sglang": pins.sglang.version, "aiter": pins.aiter.commit, **entry})
 
 
 def _release(name: str, entry: dict[str, Any]) -> Release:

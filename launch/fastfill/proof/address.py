@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from fastfill.errors import UsageError
 
 KEY_VARIABLE = "FASTFILL_API_KEY"
+KEY_FILE_VARIABLE = "FASTFILL_API_KEY_FILE"
 _KEY_STEP = "put the server's key, and nothing else, in a file that you may read, and give --api-key-file FILE"
 
 
@@ -38,11 +39,15 @@ def base_url(url: str) -> str:
 
 
 def api_key(file: Path | None) -> str | None:
-    """The server's key, from the file, else from FASTFILL_API_KEY, else none; never from the command line.
+    """The server's key, from the file, else from the file that FASTFILL_API_KEY_FILE names, else from FASTFILL_API_KEY,
+    else none; never from the command line.
 
     Raises:
         UsageError: The file cannot be read, is empty, or holds what cannot be a header.
     """
+    named = os.environ.get(KEY_FILE_VARIABLE)
+    if file is None and named:
+        file = Path(named)
     if file is None:
         key, where = os.environ.get(KEY_VARIABLE, "").strip(), KEY_VARIABLE
         if not key:

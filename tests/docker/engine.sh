@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# A Docker engine with BuildKit and Compose v2 for the tests, on a Debian 12 machine without one. Run as root.
+#
+#   eval "$(tests/docker/engine.sh up)"   install and start it; says on stdout: export DOCKER_HOST=...
+#   tests/docker/engine.sh down           stop the engine that `up` started, and nothing else
+#   tests/docker/engine.sh status         exit 0 if it answers
+#
+# State lies in FASTFILL_ENGINE (default: <cache>/fastfill/engine) and is kept by `down`: images and the build cache
+# make the next run short. Bookworm's own engine (20.10) has no heredocs, so docker's packages come from trixie, pinned
+# so that nothing else is upgraded; runc is bookworm's, because trixie's needs a newer C library.
+set -euo pipefail
+
+state=${FASTFILL_ENGINE:-${XDG_CACHE_HOME:-$HOME/.cache}/fastfill/engine}
+socket=$state/run/docker.sock
+pidfile=$state/run/docker.pid
+
+say() { printf 'engine: %s\n' "$*" >&2; }
+fail() { say "$1"; [ -z "${2:-}" ] || say "next: $2"; exit 4; }
+# A plugin of docker's is asked, a program is only looked for.
+present() { if [[ $1 = *" "* ]]; then $1 version >/dev/null 2>&1; else command -v "$1" >/dev/null; fi; }
+answers() { DOCKER_HOST=unix://$socket docker version >/dev/null 2>&1; }
+
+# A pid alone may have come to belong to another process.
+ours() {
+  local pid
+  pid=$(cat "$pidfile" 2>/dev/null) || return 1
+  [ -r "/proc/$pid/cmdline" ] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -- "--pidfile $pidfile"
+}
+
+install_packages() {
+  local sources=/etc/apt/sources.list.d/debian.sources apt=$state/apt
+  [ "$(id -u)" = 0 ] || fail "must run as root" "sudo -E $0 up"
+  # shellcheck source=/dev/null
+  [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = bookworm ] && [ -f "$sources" ] ||
+    fail "this machine is no Debian 12 with $sources" "install Docker 25 or newer with buildx and Compose 2.24, and set DOCKER_HOST"
+  mkdir -p "$apt/parts" "$apt/prefs" "$apt/lists/partial"
+  cp "$sources" "$apt/parts/"
+  awk 'NF==0{exit} !/^#/' "$sources" | sed -E 's/^Suites:.*/Suites: trixie/' >"$apt/parts/trixie.sources"
+  printf 'Package: *\nPin: release n=trixie\nPin-Priority: 50\n' >"$apt/prefs/trixie"
+  local options=(-o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$apt/parts"
+    -o "Dir::Etc::preferencesparts=$apt/prefs" -o "Dir::State::lists=$apt/lists"
+    -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Dpkg::Use-Pty=0)
+  say "installing docker, buildx, compose, docker-registry and mmdebstrap from Debian's packages"
+  {
+    DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" -qq update &&
+      DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" -qq -y install --no-install-recommends \
+        iptables mmdebstrap docker-registry/bookworm runc/bookworm \
+        docker.io/trixie docker-cli/trixie docker-buildx/trixie docker-compose/trixie containerd/trixie
+  } >"$state/install.log" 2>&1 || fail "the packages could not be installed; see $state/install.log"
+}
+
+start() {
+  rm -f "$pidfile"
+  # A session of its own: it outlives the shell, and a Ctrl-C there does not reach it. Limits are the machine's own:
+  # raising them needs a right that a container often lacks.
+  setsid dockerd --data-root "$state/data" --exec-root "$state/run/exec" --pidfile "$pidfile" \
+    --host "unix://$socket" >"$state/dockerd.log" 2>&1 </dev/null &
+  for _ in $(seq 120); do
+    answers && return
+    sleep 0.5
+  done
+  tail -n 20 "$state/dockerd.log" >&2
+  fail "dockerd does not answer after 60 s; see $state/dockerd.log"
+}
+
+up() {
+  mkdir -p "$state/run"
+  exec 9>"$state/lock"
+  flock 9
+  local tool
+  for tool in dockerd runc containerd iptables mmdebstrap docker-registry "docker buildx" "docker compose"; do
+    present "$tool" || { install_packages; break; }
+  done
+  if ours && answers; then say "already running"; else start 9>&-; fi
+  say "$(DOCKER_HOST=unix://$socket docker version --format 'engine {{.Server.Version}}'), $(docker compose version)"
+  printf 'export DOCKER_HOST=unix://%s\n' "$socket"
+}
+
+down() {
+  if ! ours; then
+    say "not running"
+    return
+  fi
+  local pid
+  pid=$(cat "$pidfile")
+  kill "$pid"
+  for _ in $(seq 60); do
+    [ -d "/proc/$pid" ] || { say "stopped; its images stay in $state"; return; }
+    sleep 0.5
+  done
+  fail "dockerd (pid $pid) does not end" "see $state/dockerd.log"
+}
+
+case ${1:-} in
+up) up ;;
+down) down ;;
+status) ours && answers ;;
+*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
