@@ -82,6 +82,8 @@ def on_a_cpu(links: Path, inherited: Mapping[str, str]) -> dict[str, str]:
         "TRANSFORMERS_OFFLINE": "1",
         # Two threads a process at most: more than the machine has make each other wait.
         "OMP_NUM_THREADS": "2",
+        # Threads that wait must not spin: where others use the cores too, small operations then take 30 times as long.
+        "OMP_WAIT_POLICY": "PASSIVE",
     }
 
 

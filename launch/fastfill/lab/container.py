@@ -26,7 +26,7 @@ def run(
         Path | None, typer.Option(help="Default: FASTFILL_STATE_DIR, else a fresh folder.", show_default=False)
     ] = None,
 ) -> None:
-    """Run a lab server in the foreground, its output on stdout: what the lab's container does. Words after -- go to SGLang."""
+    """Run a lab server in the foreground, as the lab's container does. Words after -- go to SGLang."""
     from fastfill.lab import command, prepare, runs
     from fastfill.lab.commands import assignment
     from fastfill.lab.spec import LabSpec
