@@ -41,7 +41,6 @@ def _left(place: Path) -> list[str]:
     return sorted(entry.name for entry in place.iterdir() if not entry.name.endswith((".lock", ".log")))
 
 
-@pytest.mark.slow
 def test_an_interrupted_installation_leaves_nothing_and_is_begun_again(
     stack: Stack, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +76,6 @@ def test_an_interrupted_installation_leaves_nothing_and_is_begun_again(
     assert environment.stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
 def test_an_interrupt_while_installing_removes_the_half(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -88,7 +86,6 @@ def test_an_interrupt_while_installing_removes_the_half(stack: Stack, monkeypatc
     assert _left(cache.root() / "environments") == []
 
 
-@pytest.mark.slow
 def test_without_a_network_the_error_names_the_way_out(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("PIP_"):
@@ -106,7 +103,6 @@ def test_without_a_network_the_error_names_the_way_out(stack: Stack, monkeypatch
     assert Path(caught.value.where).is_file()
 
 
-@pytest.mark.slow
 def test_a_wrong_hash_is_refused(stack: Stack) -> None:
     stack.lock.write_text(f"{SMALL[1]}==1.6.0 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(NotReadyError) as caught:
