@@ -26,6 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": False}
 app.command("run", context_settings=_PASS_ON)(container.run)
 app.command("adopt", hidden=True)(container.adopt)
+app.command("write-models", hidden=True)(container.write_models)
 
 
 @app.command(context_settings=_PASS_ON)
@@ -46,7 +47,7 @@ def up(
     ] = None,
     unpatched: Annotated[bool, typer.Option("--unpatched", help="Serve SGLang's own files, for comparison.")] = False,
     state_dir: Annotated[Path | None, typer.Option(help="Default: a fresh folder.", show_default=False)] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the server.")] = 240.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the server.")] = 300.0,
     json: Json = False,
 ) -> None:
     """Start a server and wait until it answers; words after -- go to SGLang. Installs what it needs on first use.

@@ -53,8 +53,8 @@ def adopt(
     environment: Annotated[Path, typer.Argument(help="A virtual environment made from the lab's locks.")],
     stack: Annotated[str, typer.Option(help="Which SGLang.")] = "sglang-0.5.16",
 ) -> None:
-    """Take an environment that an image build has made: link it into the cache, patch it, write the tiny models."""
-    from fastfill.lab import cache, install, models, packages, patched, prepare, stacks
+    """Take an environment that an image build has made: link it into the cache and patch it."""
+    from fastfill.lab import cache, install, patched, stacks
 
     chosen = stacks.find(stack)
     if not install.python_of(environment).is_file():
@@ -63,5 +63,13 @@ def adopt(
     if not place.exists():
         place.symlink_to(environment.absolute(), target_is_directory=True)
     patched.ensure(chosen, place)
+
+
+def write_models() -> None:
+    """Write every tiny model into the cache, with the interpreter that runs this."""
+    import sys
+
+    from fastfill.lab import models, packages, prepare
+
     for model in models.VARIANTS:
-        prepare.model_folder(model, install.python_of(place), packages.link())
+        prepare.model_folder(model, Path(sys.executable), packages.link())

@@ -16,7 +16,7 @@ from fastfill.lab.progress import Progress
 from fastfill.lab.runs import Run
 from fastfill.lab.spec import LabSpec
 
-START_SECONDS = 240.0
+START_SECONDS = 300.0
 LOG_LINES = 30
 
 
