@@ -15,7 +15,7 @@ import torch
 from sglang_fastfill import deployment, gate, state
 from sglang_fastfill.conditions import CONDITIONS
 from sglang_fastfill.ledger import LEDGER
-from sglang_fastfill.quantize import FP8, descale, quantize, saturate
+from sglang_fastfill.quantize import FP8, descale, quantize_qkv, saturate
 
 try:
     # Apart from SGLang's own import block: an aiter without the function is `kernel_missing`, not a NameError.
@@ -34,29 +34,51 @@ class Prefill:
     """One layer's prefill, between its two calls from the backend.
 
     Attributes:
-        k: k to write to the cache, (tokens, kv heads, head dim), saturated.
-        v: v to write to the cache, saturated.
+        write: k, v and their scales as the KV write is to get them.
         fires: Whether ``attend`` is to be called instead of the backend's own attention.
     """
 
-    __slots__ = ("_k8", "_k_descale", "_layer", "_q8", "_unit", "_v8", "_v_descale", "fires", "k", "v")
+    __slots__ = ("_k8", "_k_descale", "_layer", "_q8", "_unit", "_v8", "_v_descale", "fires", "write")
 
-    def __init__(self, k: torch.Tensor, v: torch.Tensor) -> None:
-        self.k = k
-        self.v = v
-        self.fires = False
-
-    def quantize(self, backend: Any, q: torch.Tensor, layer: Any) -> None:
-        """Cast q at unit scale, k and v at the layer's scales; from here on the path fires."""
-        heads, kv_heads, dim = layer.tp_q_head_num, layer.tp_k_head_num, layer.qk_head_dim
+    def __init__(self, backend: Any, layer: Any) -> None:
         self._layer = layer
         self._unit = backend.k_scale
         self._k_descale = descale(layer.k_scale, self._unit)
         self._v_descale = descale(layer.v_scale, self._unit)
-        self._q8 = quantize(q, heads, dim)
-        self._k8 = quantize(self.k, kv_heads, dim, self._k_descale)
-        self._v8 = quantize(self.v, kv_heads, dim, self._v_descale)
+        self.fires = False
+        self.write: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+    def fall_back(self, k: torch.Tensor, v: torch.Tensor, memory: Memory) -> None:
+        """Saturate k and v for the KV write; attention stays the backend's own."""
+        k_scale, v_scale = self._layer.k_scale, self._layer.v_scale
+        self.write = (
+            _saturated(memory, k, self._k_descale),
+            _saturated(memory, v, self._v_descale),
+            # As upstream passes them on, 0-D ones too.
+            self._unit if k_scale is None else k_scale,
+            self._unit if v_scale is None else v_scale,
+        )
+
+    def fire(self, backend: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, memory: Memory) -> None:
+        """Cast q at unit scale, k and v at the layer's; the KV write gets the same bytes wherever its own are the same.
+
+        The 5-D pool divides in the model's dtype before it casts, so a scaled layer's bytes differ there by a rounding:
+        that write gets k and v as they were, saturated.
+        """
+        layer = self._layer
+        self._q8, self._k8, self._v8 = quantize_qkv(
+            q, k, v, layer.tp_q_head_num, layer.tp_k_head_num, self._k_descale, self._v_descale, memory.saturated
+        )
         self.fires = True
+        if backend.kv_cache_is_vectorized_5d and not (layer.k_scale is None and layer.v_scale is None):
+            self.write = (
+                saturate(k, self._k_descale),
+                saturate(v, self._v_descale),
+                self._k_descale,
+                self._v_descale,
+            )
+        else:
+            self.write = (self._k8, self._v8, None, None)
 
     def attend(self, backend: Any, forward_batch: Any) -> torch.Tensor:
         """Run the assembly kernel.
@@ -212,7 +234,7 @@ def begin(
 
     Returns:
         None when nothing changes for this layer: the flag is off, the KV cache is not fp8, or this is no prefill.
-        Otherwise k and v to write, and whether the fast path fires.
+        Otherwise what to write to the cache, and whether the fast path fires.
     """
     verdict: gate.LayerVerdict | None = layer.__dict__.get("fastfill_verdict")
     if verdict is None:
@@ -234,12 +256,11 @@ def begin(
     if "not_extend" in forward_pass.stops:
         return None
     memory = backend.fastfill_memory
-    prefill = Prefill(
-        _saturated(memory, k, descale(layer.k_scale, backend.k_scale)),
-        _saturated(memory, v, descale(layer.v_scale, backend.v_scale)),
-    )
+    prefill = Prefill(backend, layer)
     if reason is None:
-        prefill.quantize(backend, q, layer)
+        prefill.fire(backend, q, k, v, memory)
+    else:
+        prefill.fall_back(k, v, memory)
     return prefill
 
 

@@ -53,3 +53,51 @@ def descale(scale: torch.Tensor | None, unit: torch.Tensor) -> torch.Tensor:
         unit: (1,) fp32 tensor holding 1.0, for layers without a scale.
     """
     return unit if scale is None else scale.reshape(1)
+
+
+def quantize_qkv(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_heads: int,
+    kv_heads: int,
+    k_scale: torch.Tensor,
+    v_scale: torch.Tensor,
+    count: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Quantise q at unit scale, k and v at theirs, saturating; one pass over memory on a GPU.
+
+    Args:
+        q: (tokens, q heads x 256) or (tokens, q heads, 256), the model's dtype; rows may be strided.
+        k: (tokens, kv heads, 256), likewise.
+        v: (tokens, kv heads, 256), likewise.
+        q_heads: q heads on this rank.
+        kv_heads: kv heads on this rank.
+        k_scale: One fp32 element on the device, 0-D or (1,).
+        v_scale: One fp32 element on the device, 0-D or (1,).
+        count: (1,) int64 on the device; elements of k and v without a finite fp8 value are added to it.
+
+    Returns:
+        q, k, v as (tokens, heads, 256), float8_e4m3fn, contiguous.
+    """
+    if q.is_cuda:
+        from sglang_fastfill import quantize_kernel
+
+        tokens = q.shape[0]
+        flat = (_rows(q, q_heads), _rows(k, kv_heads), _rows(v, kv_heads))
+        q8, k8, v8 = quantize_kernel.quantize_qkv(*flat, k_scale, v_scale, count)
+        return q8.view(tokens, q_heads, -1), k8.view(tokens, kv_heads, -1), v8.view(tokens, kv_heads, -1)
+    for x, scale in ((k, k_scale), (v, v_scale)):
+        count += torch.count_nonzero(~((x.float() / scale.float()).abs() <= FP8_MAX))
+    dim = k.shape[-1]
+    return quantize(q, q_heads, dim), quantize(k, kv_heads, dim, k_scale), quantize(v, kv_heads, dim, v_scale)
+
+
+def _rows(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """x as (tokens, heads x dim) with contiguous rows: a view wherever the strides allow one."""
+    width = heads * (x.shape[-1] if x.dim() == 3 else x.shape[-1] // heads)
+    if x.dim() == 3 and (x.stride(2) != 1 or (heads > 1 and x.stride(1) != x.shape[2])):
+        x = x.contiguous()
+    if x.dim() == 2 and x.stride(1) != 1:
+        x = x.contiguous()
+    return torch.as_strided(x, (x.shape[0], width), (x.stride(0), 1), x.storage_offset())

@@ -236,7 +236,9 @@ class Witness:
             "backend": backend,
             "hooks": self.hooks,
             "deployment": deployment_findings(backend),
-            "model": self._models[bool(runner.is_draft_worker)],
+            # Expected calls are counted from the target model; the draft's passes are marked and left out.
+            "model": self._models.get(False) or self._models[True],
+            "draft_model": self._models.get(True),
             "forced_fallback_allowed": state.truthy(os.environ.get(state.ALLOW_FORCED_FALLBACK)),
             "metrics": self.meters is not None,
             "context_len": int(runner.model_config.context_len),

@@ -197,6 +197,20 @@ def test_a_backend_without_aiter_calls_is_named(state_dir: Path) -> None:
     assert status["model"]["attention_layers"] == 4
 
 
+def test_the_target_model_stays_the_ranks_model_when_a_draft_runs(state_dir: Path) -> None:
+    """Expected calls are counted from it: the draft's own layer must not replace the target's."""
+    state.prepare()
+    target, draft = runner(), runner(draft=True)
+    draft.model_config.hf_text_config = types.SimpleNamespace(num_hidden_layers=1)
+    watching = witness.Witness(target)
+    watching.observe(target, forward_batch(1), lambda: None)
+    watching.observe(draft, forward_batch(1), lambda: None)
+    status = state.read_statuses(state_dir)[0]
+    assert status["model"]["attention_layers"] == 4
+    assert status["draft_model"]["attention_layers"] == 1
+    assert [p["draft"] for p in state.read_passes(state_dir)[0]["passes"]] == [False, True]
+
+
 def test_a_new_launcher_drops_old_records_and_keeps_the_switch(state_dir: Path) -> None:
     state.prepare()
     mine = runner()

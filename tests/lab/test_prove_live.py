@@ -87,7 +87,8 @@ NOT_FIRED = {
     [pytest.param(id, marks=pytest.mark.server("off" if id == "flag_off" else id), id=id) for id in NOT_FIRED],
 )
 def test_not_fired(lab_server: Start, id: str) -> None:
-    code, document = prove(lab_server(NOT_FIRED[id]))
+    # SGLang's Triton kernels run in Triton's interpreter here: a short probe shows the same.
+    code, document = prove(lab_server(NOT_FIRED[id]), "--prompt-tokens", "64")
     assert (code, document["verdict"], document["reason"]["id"]) == (1, "NOT_FIRED", id)
     assert document["reason"]["fix"]
 
@@ -102,7 +103,7 @@ def test_an_aiter_without_the_function_is_kernel_missing(lab_server: Start) -> N
 
 @pytest.mark.server("no plugin")
 def test_invalid_without_the_plugin(lab_server: Start) -> None:
-    code, document = prove(lab_server(LabSpec(env={"SGLANG_PLUGINS": "none"})))
+    code, document = prove(lab_server(LabSpec(env={"SGLANG_PLUGINS": "none"}, allow=("all",))))
     assert (code, document["verdict"]) == (1, "INVALID")
 
 
