@@ -7,11 +7,12 @@ variable "SOURCE_REVISION" { default = "" }
 
 # BEGIN PINS: `fastfill pins render` writes this from docker/stacks; edit the stack file instead.
 target "_pins" {
-  tags = ["fastfill:sglang-0.5.16-277497ff427b"]
+  tags = ["fastfill:sglang-0.5.16-6ae39912ccb6"]
   args = {
     BASE_IMAGE = "the base image has no digest yet: run `fastfill pins resolve`"
+    BASE_DIGEST = ""
     STACK = "sglang-0.5.16"
-    STACK_DIGEST = "277497ff427b8a240ce1a0b9859b0862f39d7a1a4d570c4b86d4707d857be1bf"
+    STACK_DIGEST = "6ae39912ccb6b7c0d4a03999598053efe9fa5ecaa64c9c37288c8827be2bfd3b"
     AITER_REPOSITORY = "https://github.com/ROCm/aiter.git"
     AITER_COMMIT = "c16d44b93a528b2a4bfd6d8d3409116d465872a9"
     AITER_VERSION = "0.1.19.post2+gc16d44b93a"

@@ -40,6 +40,13 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
     --mount=type=bind,source=docker/steps,target=/steps \
     /steps/wheel.sh
 
+# The tiny models, written now so that a container starts without waiting for them; an edited patch changes none.
+FROM environment AS models
+COPY --chown=1000 launch/fastfill /source/fastfill
+COPY --chown=1000 patches/sglang_fastfill /source/sglang_fastfill
+RUN FASTFILL_CACHE=/var/lib/fastfill PYTHONPATH=/source PYTHONDONTWRITEBYTECODE=1 \
+    /opt/lab/bin/python -m fastfill lab write-models
+
 FROM environment AS lab
 ENV PATH=/opt/lab/bin:$PATH FASTFILL_CACHE=/var/lib/fastfill FASTFILL_STATE_DIR=/var/lib/fastfill/state
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
@@ -47,8 +54,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
     --mount=type=bind,source=requirements/serve.txt,target=/requirements/serve.txt \
     --mount=type=bind,from=wheel,source=/dist,target=/dist \
     /steps/install.sh /opt/lab/bin/python
-# The tiny models are written now, so that a container starts without waiting for them.
 RUN fastfill lab adopt /opt/lab
+COPY --from=models --chown=1000 /var/lib/fastfill/models /var/lib/fastfill/models
 ARG SOURCE_REVISION=""
 LABEL org.opencontainers.image.title="fastfill lab" \
       org.opencontainers.image.revision="${SOURCE_REVISION}" \

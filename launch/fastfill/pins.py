@@ -126,6 +126,31 @@ def verify(
 
 
 @app.command()
+def resolve(
+    stack: Stack = _DEFAULT,
+    again: Annotated[bool, typer.Option("--again", help="Also what is filled in already.")] = False,
+) -> None:
+    """Look up what the stack leaves unverified (the base image's digest), write it there, and render."""
+    from fastfill.pinning import resolve as resolving
+    from fastfill.pinning import stack as stacks
+
+    _checkout()
+    chosen = stacks.load(stack)
+    known = [lookup.field for lookup in resolving.lookups(chosen)]
+    wanted = [field for field in known if again or field in chosen.unverified]
+    if not wanted:
+        output.talk("pins: nothing is unverified")
+        return
+    path = stacks.path_of(stack)
+    # One at a time: what was found stays, whatever the next look-up does.
+    for field in wanted:
+        text, found = resolving.resolve(path.read_text(encoding="utf-8"), stacks.load(stack), [field])
+        path.write_text(text, encoding="utf-8")
+        output.talk(f"pins: {field} = {found[field]}")
+    render(stack)
+
+
+@app.command()
 def fit(
     sglang: Annotated[Path, typer.Option(help="The folder that holds the package sglang (an unpacked wheel).")],
     aiter: Annotated[Path, typer.Option(help="A clone of aiter; the pinned commit is read from it.")],

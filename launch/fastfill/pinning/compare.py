@@ -52,8 +52,22 @@ def compare(intended: Mapping[str, Any], live: Mapping[str, str | None]) -> tupl
 
 def intended(stack: Stack) -> dict[str, Any]:
     """What can be looked up in a running server or an image: the host and the sources' addresses cannot."""
-    left_out = ("name", "unverified", "host.", "base.image", "base.tag", "aiter.repository", "aiter.version")
+    left_out = (
+        "name",
+        "unverified",
+        "host.",
+        "base.image",
+        "base.tag",
+        "aiter.repository",
+        "aiter.version",
+        "model.hub",
+    )
     values = {name: value for name, value in stack.values() if not name.startswith(left_out)}
-    del values["patches.series"], values["aiter.submodule.path"], values["aiter.submodule.repository"]
+    del (
+        values["sglang.repository"],
+        values["patches.series"],
+        values["aiter.submodule.path"],
+        values["aiter.submodule.repository"],
+    )
     # What is not resolved yet is no intention.
     return {name: value for name, value in values.items() if value != ""}

@@ -17,6 +17,7 @@ def arguments(stack: Stack) -> dict[str, str]:
     """The build arguments that ``docker/Dockerfile`` takes, by name."""
     return {
         "BASE_IMAGE": stack.base.reference,
+        "BASE_DIGEST": stack.base.digest,
         "STACK": stack.name,
         "STACK_DIGEST": stack.digest(),
         "AITER_REPOSITORY": stack.aiter.repository,

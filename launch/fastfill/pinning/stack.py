@@ -53,8 +53,9 @@ UNRESOLVED = "the base image has no digest yet: run `fastfill pins resolve`"
 
 
 class Sglang(_Table):
-    """SGLang's release."""
+    """SGLang's release, and its commit in its repository."""
 
+    repository: str
     version: str
     commit: Commit
 
@@ -93,6 +94,7 @@ class Patches(_Table):
 class Model(_Table):
     """The model's repository on the hub and its commit there."""
 
+    hub: str
     repository: str
     revision: Commit
 
