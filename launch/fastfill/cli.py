@@ -8,6 +8,7 @@ from fastfill import (
     __version__,
     explain,
     health,
+    init,
     kernel,
     patch,
     path,
@@ -55,3 +56,4 @@ app.command("explain")(explain.explain)
 app.command("supervise", context_settings={"allow_extra_args": True})(supervise.supervise)
 app.add_typer(pins.app, name="pins")
 app.command("health")(health.health)
+app.command("init")(init.init)
