@@ -12,10 +12,23 @@ from fastfill.lab import models, packages
 from fastfill.lab.spec import LabSpec
 
 # What a server of the lab inherits from the caller's shell would make two runs differ.
-_DROPPED = ("SGLANG_", "SGL_", "AITER_", "FASTFILL_", "PYTHON", "TRITON_", "GPU_ARCHS", "ENABLE_CK", "OMP_", "HF_")
+_DROPPED = (
+    "SGLANG_",
+    "SGL_",
+    "AITER_",
+    "FASTFILL_",
+    "PYTHON",
+    "TRITON_",
+    "GPU_ARCHS",
+    "ENABLE_CK",
+    "OMP_",
+    "HF_",
+    "TORCH_",
+)
 _OVERRIDES: tuple[tuple[str, str | None, str], ...] = (
     ("device", "cpu", "no GPU here"),
     ("disable-cuda-graph", None, "a CPU has no graphs"),
+    ("sleep-on-idle", None, "an idle scheduler polls on a whole core"),
     ("mem-fraction-static", "0.3", "the sum is for 288 GB of GPU memory; with chunking off SGLang's own goes negative"),
     ("max-total-tokens", "32768", "SGLang would take most of the machine's memory"),
     ("max-running-requests", "16", "the request table is rows x context length"),
@@ -84,6 +97,8 @@ def on_a_cpu(links: Path, inherited: Mapping[str, str]) -> dict[str, str]:
         "OMP_NUM_THREADS": "2",
         # Threads that wait must not spin: where others use the cores too, small operations then take 30 times as long.
         "OMP_WAIT_POLICY": "PASSIVE",
+        # SGLang compiles a few small functions with torch's inductor, which needs a C++ compiler here.
+        "TORCH_COMPILE_DISABLE": "1",
     }
 
 
