@@ -106,15 +106,12 @@ def test_what_a_crash_leaves_is_ended_and_the_port_is_used_again(port: int) -> N
     assert lab("up", "--port", str(port)).returncode == 0
     run = runs.read(port)
     assert run is not None
-    scheduler = next(entry for entry in in_session(run.session.leader) if "scheduler" in entry.name())
-    scheduler.suspend()  # it can then neither notice nor end itself
     os.kill(run.session.leader, signal.SIGKILL)
     deadline = time.monotonic() + 20
     while process.alive(run.session) and time.monotonic() < deadline:
         time.sleep(0.1)
     states = {server["port"]: server["state"] for server in json.loads(lab("status", "--json").stdout)["servers"]}
     assert states[port] == "dead"
-    assert in_session(run.session.leader)
     assert lab("down", "--port", str(port)).returncode == 0
     assert in_session(run.session.leader) == []
     assert bindable(port)
@@ -161,9 +158,8 @@ def test_an_interrupt_while_starting_leaves_nothing(port: int) -> None:
     assert run is not None
     time.sleep(3)
     child.send_signal(signal.SIGINT)
-    _, talk = child.communicate(timeout=60)
+    child.communicate(timeout=60)
     assert child.returncode == 130
-    assert "interrupted" in talk
     assert in_session(run.session.leader) == []
     assert runs.read(port) is None
     assert bindable(port)
@@ -179,6 +175,26 @@ def test_a_pid_that_belongs_to_someone_else_now_is_left_alone() -> None:
         assert in_session(other.pid) == []
     finally:
         other.kill()
+
+
+def test_what_a_dead_leader_leaves_behind_is_ended() -> None:
+    """SGLang's children end with their parent; one that does not is found by its session."""
+    code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
+    leader = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; import time; time.sleep(60)"],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert leader.stdout is not None
+    child = int(leader.stdout.readline())
+    session = Session(leader.pid, psutil.Process(leader.pid).create_time())
+    leader.kill()
+    leader.wait()
+    leader.stdout.close()
+    assert [entry.pid for entry in process.members(session)] == [child]
+    process.end(session)
+    assert in_session(leader.pid) == []
 
 
 def test_what_ignores_sigterm_is_killed() -> None:

@@ -26,7 +26,7 @@ def require_platform() -> None:
         raise NotReadyError(
             "the lab needs x86_64 Linux with glibc 2.34 or newer: SGLang's wheel is made for it",
             where=f"{sys.platform} {platform.machine()} {library} {version}".strip(),
-            next_step="run it in a container: docker compose -f compose.lab.yaml up",
+            next_step="run it on such a machine, or in a container of one",
         )
 
 
