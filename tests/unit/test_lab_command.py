@@ -29,7 +29,7 @@ def test_the_server_is_started_by_fastfill_serve() -> None:
     expected = """/env/bin/python -m fastfill serve --profile off --model /models/dense --tp 1 --host 127.0.0.1
         --port 31000 --state-dir /run/31000/state --env A=1 --allow gqa_ratio"""
     assert ours == expected.split()
-    expected = """--device cpu --disable-cuda-graph --mem-fraction-static 0.3 --max-total-tokens 32768
+    expected = """--device cpu --disable-cuda-graph --sleep-on-idle --mem-fraction-static 0.3 --max-total-tokens 32768
         --max-running-requests 16 --context-length 16384 --disable-radix-cache"""
     assert theirs == expected.split()
 
