@@ -43,6 +43,14 @@ def serve(
         Path | None,
         typer.Option(help="Kill switch, audit log and passes. Default: a folder for the port.", show_default=False),
     ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(envvar="FASTFILL_API_KEY_FILE", help="File with the key that clients send.", show_default=False),
+    ] = None,
+    admin_api_key_file: Annotated[
+        Path | None,
+        typer.Option(envvar="FASTFILL_ADMIN_API_KEY_FILE", help="File with the key for SGLang's admin pages."),
+    ] = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the launch as one JSON document; runs nothing.")] = False,
 ) -> None:
@@ -50,6 +58,7 @@ def serve(
 
     Example: fastfill serve --profile long-context --model ORG/NAME --tp 4 -- --reasoning-parser qwen3
     """
+    from fastfill.serving import keys
     from fastfill.serving import profile as profiles
     from fastfill.serving.launch import Request, prepare
 
@@ -62,6 +71,7 @@ def serve(
         longest_prompt=longest_prompt,
         state_dir=state_dir,
         allow=allow or [],
+        keys=keys.read({"api-key": api_key_file, "admin-api-key": admin_api_key_file}),
     )
     launch = prepare(request, environ=dict(os.environ), python=sys.executable, installed=_installed())
     _say(launch)
@@ -75,7 +85,7 @@ def serve(
     if print_:
         output.data(launch.command.text())
     else:
-        _run(launch, allowed=request.allow)
+        _run(launch, allowed=request.allow, secrets=request.keys)
 
 
 def _assignment(word: str) -> tuple[str, str]:
@@ -114,7 +124,8 @@ def _refuse(launch: Launch, profile: str) -> None:
         )
 
 
-def _run(launch: Launch, *, allowed: list[str]) -> None:
+def _run(launch: Launch, *, allowed: list[str], secrets: dict[str, str]) -> None:
+    from fastfill.serving import keys
     from fastfill.serving.installed import require_patched
 
     require_patched(launch.settings, allowed)
@@ -127,6 +138,7 @@ def _run(launch: Launch, *, allowed: list[str]) -> None:
             where=str(launch.state_dir),
             next_step="give a folder that you may write to with --state-dir",
         ) from None
+    keys.write(launch.state_dir, secrets)
     output.talk(f"state:   {launch.state_dir}")
     output.talk(f"running: {launch.command.text()}")
     sys.stdout.flush()

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def register() -> None:
-    """In the launcher: prepare the state folder and add the routes. In a scheduler: hook aiter and the model runner."""
+    """In the launcher: state folder, routes, hidden keys. In a scheduler: hook aiter and the model runner."""
     if multiprocessing.parent_process() is None:
         _in_launcher()
     else:
@@ -20,10 +20,13 @@ def register() -> None:
 def _in_launcher() -> None:
     import importlib
 
-    from sglang_fastfill import routes, state
+    from sglang_fastfill import redact, routes, state
 
     state.prepare()
-    routes.add(importlib.import_module("sglang.srt.entrypoints.http_server").app)
+    server: Any = importlib.import_module("sglang.srt.entrypoints.http_server")
+    routes.add(server.app)
+    redact.hide_in_text(importlib.import_module("sglang.srt.server_args").ServerArgs)
+    redact.hide_in_pages(server.app)
 
 
 def _in_scheduler() -> None:

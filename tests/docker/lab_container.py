@@ -16,10 +16,12 @@ class Lab:
 
     Args:
         project: Its name; two may run side by side.
-        settings: LAB_* for compose.lab.yaml.
+        key: The server's API key, where it has one.
+        settings: LAB_* and FASTFILL_* for compose.lab.yaml.
     """
 
-    def __init__(self, project: str, **settings: str) -> None:
+    def __init__(self, project: str, key: str = "", **settings: str) -> None:
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.project = project
         self.port = free_port()
         self.settings = {"LAB_PORT": str(self.port), **settings}
@@ -67,7 +69,12 @@ class Lab:
     def answers(self) -> bool:
         body = {"text": "hello", "sampling_params": {"max_new_tokens": 2}}
         try:
-            return httpx.post(f"{self.url}/generate", json=body, timeout=20, trust_env=False).status_code == 200
+            return (
+                httpx.post(
+                    f"{self.url}/generate", json=body, headers=self.headers, timeout=20, trust_env=False
+                ).status_code
+                == 200
+            )
         except httpx.HTTPError:
             return False
 

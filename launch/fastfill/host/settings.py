@@ -149,7 +149,11 @@ def compose(instances: list[Instance], kernels: str) -> str:
             "depends_on": {name: {"condition": "service_healthy"}},
         }
         volumes |= {f"state-{number}": None, f"kernels-{number}": {"name": f"fastfill-kernels-{kernels[:12]}-{number}"}}
-    return _yaml({"name": "fastfill", "services": services, "volumes": volumes})
+    secrets = {
+        "api_key": {"file": "${FASTFILL_API_KEY_FILE:-/dev/null}"},
+        "admin_api_key": {"file": "${FASTFILL_ADMIN_API_KEY_FILE:-/dev/null}"},
+    }
+    return _yaml({"name": "fastfill", "services": services, "volumes": volumes, "secrets": secrets})
 
 
 def _command(tp: int) -> list[str]:

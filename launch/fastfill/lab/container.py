@@ -10,6 +10,9 @@ import typer
 
 from fastfill.errors import UsageError
 
+_KEY_FILES = ("FASTFILL_API_KEY_FILE", "FASTFILL_ADMIN_API_KEY_FILE")
+"""Names of files; the keys themselves are in no variable."""
+
 
 def run(
     ctx: typer.Context,
@@ -46,7 +49,8 @@ def run(
     spec.check()
     paths = prepare.paths(spec, runs.folder(port))
     argv = command.argv(spec, paths)
-    os.execve(argv[0], argv, command.environment(spec, paths, os.environ))  # noqa: S606
+    kept = {name: os.environ[name] for name in _KEY_FILES if name in os.environ}
+    os.execve(argv[0], argv, command.environment(spec, paths, os.environ) | kept)  # noqa: S606
 
 
 def adopt(

@@ -111,7 +111,7 @@ def _aiter() -> Path | None:
     for name in ("aiter_meta", "aiter"):
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations:
-            return Path(next(iter(spec.submodule_search_locations))).parent
+            return Path(next(iter(spec.submodule_search_locations)))
     return None
 
 

@@ -38,6 +38,14 @@ def base_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _has_content(file: str) -> bool:
+    """An empty file that only the environment names is no key: compose mounts one where none is wanted."""
+    try:
+        return bool(Path(file).read_bytes().strip())
+    except OSError:
+        return True
+
+
 def api_key(file: Path | None) -> str | None:
     """The server's key, from the file, else from the file that FASTFILL_API_KEY_FILE names, else from FASTFILL_API_KEY,
     else none; never from the command line.
@@ -46,7 +54,7 @@ def api_key(file: Path | None) -> str | None:
         UsageError: The file cannot be read, is empty, or holds what cannot be a header.
     """
     named = os.environ.get(KEY_FILE_VARIABLE)
-    if file is None and named:
+    if file is None and named and _has_content(named):
         file = Path(named)
     if file is None:
         key, where = os.environ.get(KEY_VARIABLE, "").strip(), KEY_VARIABLE

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastfill.errors import UsageError
-from fastfill.serving import checks, command, flags, memory, model
+from fastfill.serving import checks, command, flags, keys, memory, model
 from fastfill.serving.checks import Finding, Installed
 from fastfill.serving.command import Command
 from fastfill.serving.flags import Flag
@@ -30,6 +30,7 @@ class Request:
         longest_prompt: Overrides the profile's, in tokens.
         state_dir: Overrides the default folder.
         allow: Ids of refusals that are accepted.
+        keys: SGLang's key flags and the keys; they go to the server through a file.
     """
 
     profile: Profile
@@ -39,6 +40,7 @@ class Request:
     longest_prompt: int | None = None
     state_dir: Path | None = None
     allow: list[str] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 class Launch(NamedTuple):
@@ -83,6 +85,10 @@ def prepare(request: Request, *, environ: dict[str, str], python: str, installed
     mine = {flag.name for flag in extra}
     ours = tuple(flag for flag in settings.flags if flag.name not in mine)
     theirs = tuple(flag for flag in settings.flags if flag.name in mine)
+    if request.keys and "config" in mine:
+        raise UsageError(
+            "API keys from files and --config: SGLang reads one such file", next_step="put the keys in yours"
+        )
     settings = settings._replace(flags=ours + tuple(computed) + theirs)
     names = list(dict.fromkeys([*request.profile.env, *kit, *request.env]))
     findings = [*checks.check(settings, facts, installed), *_memory_findings(first, plan, context, own)]
@@ -90,7 +96,9 @@ def prepare(request: Request, *, environ: dict[str, str], python: str, installed
     if switch is not None and settings.env_on(FLAG):
         findings.append(switch)
     return Launch(
-        command.build(settings, names=names, python=python),
+        command.build(
+            settings._replace(flags=settings.flags + tuple(keys.flags(place, request.keys))), names=names, python=python
+        ),
         settings,
         plan,
         checks.allow(findings, request.allow),

@@ -1,0 +1,108 @@
+"""API keys: from files to SGLang, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cli_run import fastfill
+
+from fastfill.errors import UsageError
+from fastfill.serving import keys
+from sglang_fastfill import redact
+
+KEY = "sk-planted-0123456789"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    file = tmp_path / "key"
+    file.write_text(KEY + "\n")
+    return file
+
+
+def test_serve_hands_it_over_in_a_file_and_shows_it_nowhere(key_file: Path, tmp_path: Path) -> None:
+    words = ["serve", "--profile", "long-context", "--model", "x/y", "--state-dir", str(tmp_path / "state")]
+    for output in ("--print", "--json"):
+        ran = fastfill(*words, "--api-key-file", str(key_file), output)
+        assert ran.code == 0, ran.err
+        assert str(tmp_path / "state/keys.yaml") in ran.out
+        assert KEY not in ran.out + ran.err
+    assert not (tmp_path / "state").exists(), "a dry run writes nothing"
+
+
+def test_the_file_is_its_owners_alone_and_goes_with_the_keys(tmp_path: Path) -> None:
+    keys.write(tmp_path, {"api-key": KEY, "admin-api-key": 'a"b'})
+    file = tmp_path / keys.NAME
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text() == f'api-key: "{KEY}"\nadmin-api-key: "a\\"b"\n'
+    keys.write(tmp_path, {})
+    assert not file.exists()
+
+
+def test_an_empty_file_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    assert keys.read({"api-key": tmp_path / "empty", "admin-api-key": None}) == {}
+
+
+@pytest.mark.parametrize("content", ["two words", "line\nline", "schlüssel"])
+def test_what_is_no_key_is_refused_unseen(tmp_path: Path, content: str) -> None:
+    (tmp_path / "key").write_text(content)
+    with pytest.raises(UsageError) as refused:
+        keys.read({"api-key": tmp_path / "key"})
+    assert content not in "\n".join(refused.value.lines())
+
+
+def test_a_config_file_of_the_users_own_and_keys_are_refused(key_file: Path) -> None:
+    words = ["serve", "--profile", "long-context", "--model", "x/y", "--api-key-file", str(key_file), "--print"]
+    ran = fastfill(*words, "--", "--config", "mine.yaml")
+    assert ran.code == 2
+    assert "--config" in ran.err
+
+
+def test_no_page_and_no_text_of_the_server_shows_it() -> None:
+    @dataclass
+    class ServerArgs:
+        api_key: str | None = KEY
+        admin_api_key: str | None = None
+        port: int = 1
+
+    redact.hide_in_text(ServerArgs)
+    redact.hide_in_text(ServerArgs)
+    shown = f"{ServerArgs()=}"
+    assert KEY not in shown
+    assert "admin_api_key=None" in shown and "port=1" in shown
+    assert ServerArgs().api_key == KEY
+    info = {"api_key": KEY, "admin_api_key": None, "internal_states": [{"x": {"api_key": KEY}}], "port": 1}
+    hidden = redact.without_secrets(info)
+    assert KEY not in str(hidden)
+    assert hidden["admin_api_key"] is None and hidden["port"] == 1
+
+
+def test_a_page_is_replaced_and_no_other() -> None:
+    class Route:
+        def __init__(self, path: str) -> None:
+            self.path, self.methods = path, {"GET"}
+
+            async def endpoint() -> dict[str, str]:
+                return {"api_key": KEY}
+
+            self.endpoint = endpoint
+
+    class App:
+        def __init__(self) -> None:
+            self.router = self
+            self.routes = [Route("/server_info"), Route("/health")]
+
+        def add_api_route(self, path: str, endpoint: object, methods: list[str]) -> None:
+            route = Route(path)
+            route.endpoint = endpoint  # type: ignore[assignment]
+            self.routes.append(route)
+
+    app = App()
+    redact.hide_in_pages(app)
+    said = {route.path: asyncio.run(route.endpoint()) for route in app.routes}
+    assert said == {"/health": {"api_key": KEY}, "/server_info": {"api_key": "(redacted)"}}
