@@ -1,6 +1,9 @@
 """The one-pass quantiser on a GPU: byte-equal to the torch reference, and how much faster than upstream's sequence.
 
-    python bench/quantize.py [--out FILE]
+    python bench/quantize.py [--sglang FOLDER] [--out FILE]
+
+With ``--sglang``, a folder that holds SGLang 0.5.16 or its ``cache_ops.py`` alone, SGLang's own KV write is run too:
+handed our fp8 bytes and no scale it must leave the cache as when it casts and divides by itself.
 
 Medians in one run, GPU time (graph replay) and host launch time apart, as ratios beside upstream's sequence
 (``contiguous``, view, ``to(float8_e4m3fn)``, for q, k and v) and beside the copy bandwidth measured in the same run.
@@ -152,6 +155,40 @@ def sync_free() -> None:
     torch.cuda.set_sync_debug_mode("default")
 
 
+def check_kv_write(folder: Path) -> int:
+    """SGLang's fused KV write, given our bytes and given bf16 with scales; returns the number of cases."""
+    import importlib.util
+
+    (file,) = folder.rglob("cache_ops.py")
+    spec = importlib.util.spec_from_file_location("cache_ops", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cases = 0
+    for scale in (1.0, 0.5, 2.0, 0.037, 0.0117):
+        for kv_heads, page in ((1, 16), (2, 1), (2, 16), (4, 64)):
+            tokens, one = 999, torch.tensor([scale], device="cuda")
+            q, k, v = inputs(tokens, 4, kv_heads, True)
+            count = torch.zeros(1, dtype=torch.int64, device="cuda")
+            _, k8, v8 = quantize_kernel.quantize_qkv(q, k, v, one, one, count)
+            slots = torch.randperm(2048, device="cuda")[:tokens]
+            caches = [torch.zeros(2048 // page, page, kv_heads, 256, device="cuda").to(FP8) for _ in range(4)]
+
+            def heads(x: Any, kv_heads: int = kv_heads) -> Any:
+                return x.view(-1, kv_heads, 256)
+
+            module.launch_reshape_and_cache_flash(heads(k), heads(v), *caches[:2], slots, k_scale=one, v_scale=one)
+            module.launch_reshape_and_cache_flash(heads(k8), heads(v8), *caches[2:], slots)
+            for a, b in zip(caches[:2], caches[2:], strict=True):
+                assert torch.equal(a.view(torch.uint8), b.view(torch.uint8)), (
+                    f"scale {scale} heads {kv_heads} page {page}"
+                )
+                assert bool(a.view(torch.uint8).any())
+            cases += 1
+    return cases
+
+
 def copy_bandwidth() -> float:
     """Bytes read and written a second by the fastest of three large copies, TB/s."""
     a = torch.empty(1 << 31, dtype=torch.bfloat16, device="cuda")
@@ -200,12 +237,15 @@ def measure() -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the result file here")
-    parser.add_argument("--check-only", action="store_true")
+    parser.add_argument("--sglang", type=Path, help="also run SGLang's own KV write from this folder")
+    parser.add_argument("--check-only", action="store_true", help="check, and measure nothing")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     checked = check()
     sync_free()
     print(f"correct in {len(checked)} cases, no synchronisation")
+    written = check_kv_write(arguments.sglang) if arguments.sglang else 0
+    print(f"SGLang's KV write: the same cache in {written} cases" if written else "SGLang's KV write: not run")
     if arguments.check_only:
         return
     bandwidth = copy_bandwidth()
@@ -225,13 +265,14 @@ def main() -> None:
 
         document = {
             "schema": "fastfill.quantize_bench/1",
-            "command": "python bench/quantize.py --out FILE",
+            "command": "python bench/quantize.py --sglang FOLDER --out FILE",
             "sources": list(SOURCES),
             "source_sha256": source_hash(),
             "device": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "triton": triton.__version__,
             "cases_checked": len(checked),
+            "kv_write_cases_checked": written,
             "copy_tb_per_s": round(bandwidth, 3),
             "rows": rows,
         }

@@ -1,0 +1,55 @@
+"""Committed result files: made from the sources as they are now, and inside the bounds that the README states."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "results").glob("*.json"))
+QUANTIZE = json.loads((ROOT / "results" / "quantize-nvidia-h200.json").read_text())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_stamp_is_that_of_the_sources(file: Path) -> None:
+    document = json.loads(file.read_text())
+    digest = hashlib.sha256()
+    for name in document["sources"]:
+        digest.update((ROOT / name).read_bytes())
+    assert document["source_sha256"] == digest.hexdigest(), f"stale: run {document['command']} again"
+
+
+def rows(**wanted: Any) -> list[dict[str, Any]]:
+    found = [row for row in QUANTIZE["rows"] if all(row[key] == value for key, value in wanted.items())]
+    assert found, wanted
+    return found
+
+
+@pytest.mark.parametrize("heads", [4, 8, 32])
+def test_strided_input_is_four_times_as_fast_as_upstream(heads: int) -> None:
+    for row in rows(tokens=60000, strided=True, q_heads=heads):
+        assert row["gpu_ratio"] >= 4.0
+
+
+@pytest.mark.parametrize("heads", [4, 8, 16, 32])
+def test_contiguous_input_is_a_quarter_faster(heads: int) -> None:
+    for row in rows(tokens=60000, strided=False, q_heads=heads):
+        assert row["gpu_ratio"] >= 1.25
+
+
+def test_it_reaches_the_copy_bandwidth() -> None:
+    assert all(row["of_copy"] >= 0.9 for row in rows(tokens=60000))
+
+
+def test_it_is_never_slower_on_the_gpu() -> None:
+    assert {row["tokens"] for row in QUANTIZE["rows"]} >= {1, 64, 1024, 60000}
+    assert all(row["gpu_ratio"] >= 0.95 for row in QUANTIZE["rows"])
+
+
+def test_correctness_was_checked_in_the_same_run() -> None:
+    assert QUANTIZE["cases_checked"] >= 400
+    assert QUANTIZE["kv_write_cases_checked"] >= 20
