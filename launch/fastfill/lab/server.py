@@ -18,6 +18,8 @@ from fastfill.lab.spec import LabSpec
 
 START_SECONDS = 300.0
 LOG_LINES = 30
+# SGLang's launcher says this when a rank has died, then waits more than a minute for core dumps of GPUs.
+_CHILD_FAILED = b"SIGQUIT received"
 
 
 class LabServer:
@@ -161,9 +163,10 @@ def _wait(spec: LabSpec, child: subprocess.Popen[bytes], log: Path, timeout: flo
     deadline = time.monotonic() + timeout
     with Progress(f"lab: starting SGLang on port {spec.port}") as progress:
         while True:
-            if child.poll() is not None:
+            if child.poll() is not None or _CHILD_FAILED in log.read_bytes():
+                code = "" if child.returncode is None else f" (exit code {child.returncode})"
                 raise NotReadyError(
-                    f"the server died at start (exit code {child.returncode})",
+                    f"the server died at start{code}",
                     where=str(log),
                     detail=tail(log, LOG_LINES),
                     next_step="read the log; a refused setting is named there, with its fix",
@@ -194,6 +197,6 @@ def _ready(port: int, log: Path) -> bool:
 
 
 def tail(log: Path, lines: int) -> str:
-    """The last lines of a log; long ones are cut."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    """The last lines of a log, without what SGLang says after a rank has died; long ones are cut."""
+    text = log.read_bytes().split(_CHILD_FAILED)[0].decode("utf-8", "replace") if log.exists() else ""
     return "\n".join(line[:300] for line in text.splitlines()[-lines:])
