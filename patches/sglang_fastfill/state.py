@@ -5,14 +5,19 @@
     passes/<rank>.jsonl    the rank's last forward passes, newest last
     status/<rank>.json     the rank's deployment conditions, hooks and model
 
-Everything is written to a temporary name and renamed, or appended in one write, so that a reader never sees half.
+Everything is written to a temporary name and renamed, or appended in one write, so that a reader never sees half. The
+passes are ``ring``'s.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import fcntl
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -22,7 +27,11 @@ logger = logging.getLogger(__name__)
 
 STATE_DIR = "FASTFILL_STATE_DIR"
 ALLOW_FORCED_FALLBACK = "FASTFILL_ALLOW_FORCED_FALLBACK"
-RING_LENGTH = 256
+LONGEST_WORD = 500
+"""Characters kept of who and why."""
+
+_held: dict[str, int] = {}
+"""State folders that this process serves from, by path, with the descriptor that holds the lock."""
 
 
 def truthy(value: str | None) -> bool:
@@ -39,25 +48,61 @@ def folder() -> Path | None:
 def prepare() -> Path:
     """Called in the launcher: make the state folder, name it in the environment and drop an earlier server's records.
 
-    The kill switch and the audit log are kept.
+    The kill switch and the audit log are kept. Without FASTFILL_STATE_DIR it is a fresh folder, removed at the end.
+
+    Raises:
+        SystemExit: Another server that is alive serves from this folder. Its records are left alone.
+        OSError: The folder cannot be made or written.
     """
     place = folder()
     if place is None:
-        place = Path(tempfile.gettempdir()) / f"fastfill-{os.getuid()}" / str(os.getpid())
+        place = Path(tempfile.mkdtemp(prefix="fastfill-"))
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
         os.environ[STATE_DIR] = str(place)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _hold(place)
     for kind in ("passes", "status"):
         (place / kind).mkdir(exist_ok=True)
         for stale in (place / kind).iterdir():
-            stale.unlink()
+            if not stale.is_dir():
+                stale.unlink(missing_ok=True)
+    for abandoned in place.glob(".path.json.*"):
+        abandoned.unlink(missing_ok=True)
     return place
+
+
+def _hold(place: Path) -> None:
+    """Lock the folder for as long as this process lives: another SGLang here would drop a live server's records.
+
+    SGLang loads its plugins before it reads its arguments, so that even ``--help`` comes by.
+    """
+    name = str(place.resolve())
+    if name in _held:
+        return
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise SystemExit(
+            f"fastfill: another server uses the state folder {place}, and two would mix up their records.\n"
+            f"Next: set {STATE_DIR} to a folder of its own, or stop the other server."
+        ) from None
+    except OSError as error:
+        logger.warning("fastfill: the state folder %s cannot be locked (%s)", place, error)
+    _held[name] = descriptor
 
 
 def _replace(target: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(name).replace(target)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
 
 
 class Switch:
@@ -79,59 +124,70 @@ class Switch:
             return False
         try:
             stat = os.stat(self._file)  # noqa: PTH116 - pathlib costs three times as much, once per pass
-        except OSError:
+        except FileNotFoundError:
             self._stamp, self._off = None, False
             return False
+        except OSError as error:
+            return self._unreadable(error)
         stamp = (stat.st_mtime_ns, stat.st_ino)
         if stamp != self._stamp:
-            self._stamp = stamp
             try:
-                self._off = json.loads(Path(self._file).read_text())["path"] != "on"
-            except (OSError, ValueError, KeyError, TypeError):
-                logger.warning("fastfill: %s cannot be read; the fast path stays off until it can", self._file)
-                self._off = True
+                self._off = json.loads(Path(self._file).read_bytes())["path"] != "on"
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                return self._unreadable(error)
+            self._stamp = stamp
         return self._off
+
+    def _unreadable(self, error: Exception) -> bool:
+        if not self._off or self._stamp is not None:
+            logger.warning("fastfill: %s cannot be read; the fast path is off until it can (%s)", self._file, error)
+        # No stamp: it is tried again at the next pass, the cause may not lie in the file.
+        self._stamp, self._off = None, True
+        return True
 
 
 def read_path(place: Path) -> dict[str, str]:
-    """The kill switch as ``/fastfill/path`` shows it."""
+    """The kill switch as ``/fastfill/path`` shows it, and as :class:`Switch` takes it."""
     try:
-        value = json.loads((place / "path.json").read_text())
-        return {key: str(value.get(key, "")) for key in ("path", "who", "why", "when")}
+        value = json.loads((place / "path.json").read_bytes())
+        shown = {key: _plain(value.get(key, "")) for key in ("who", "why", "when")}
+        return {"path": "on" if value["path"] == "on" else "off", **shown}
     except FileNotFoundError:
         return {"path": "on", "who": "", "why": "", "when": ""}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {"path": "off", "who": "", "why": "path.json cannot be read", "when": ""}
 
 
+def _plain(value: Any) -> str:
+    """One line of text that can be printed and encoded, of bounded length."""
+    text = " ".join(str("" if value is None else value)[:LONGEST_WORD].split())
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
 def write_path(place: Path, path: str, who: str, why: str) -> dict[str, str]:
-    """Throw the kill switch and write the audit line; returns the new state."""
-    value = {"path": path, "who": who, "why": why, "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    _replace(place / "path.json", json.dumps(value) + "\n")
-    with (place / "audit.jsonl").open("a") as audit:
-        audit.write(json.dumps(value) + "\n")
+    """Throw the kill switch and write the audit line; returns the new state.
+
+    On a full disk ``off`` still takes: an empty file counts as off.
+
+    Raises:
+        OSError: The switch is where it was.
+    """
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    value = {"path": path, "who": _plain(who), "why": _plain(why), "when": when}
+    try:
+        _replace(place / "path.json", json.dumps(value) + "\n")
+    except OSError:
+        if path != "off":
+            raise
+        (place / "path.json").write_bytes(b"")
+    logger.warning("fastfill: path %s by %s: %s", path, value["who"] or "someone", value["why"] or "-")
+    try:
+        with (place / "audit.jsonl").open("a", encoding="utf-8") as audit:
+            audit.write(json.dumps(value) + "\n")
+    except OSError as error:
+        # The switch has moved, and that matters more; the line above is in the server's log.
+        logger.error("fastfill: %s cannot be written: %s", place / "audit.jsonl", error)
     return value
-
-
-class Ring:
-    """The last forward passes of one rank, in a file that the launcher reads."""
-
-    def __init__(self, place: Path, rank: dict[str, int]) -> None:
-        self._file = place / "passes" / f"{rank_name(rank)}.jsonl"
-        self._older = self._file.with_suffix(".1.jsonl")
-        self._handle: int | None = None
-        self._lines = 0
-
-    def append(self, record: dict[str, Any]) -> None:
-        """Add one pass; half of the ring is dropped at a time."""
-        if self._handle is None:
-            self._handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        os.write(self._handle, (json.dumps(record, separators=(",", ":")) + "\n").encode())
-        self._lines += 1
-        if self._lines >= RING_LENGTH:
-            os.close(self._handle)
-            self._handle, self._lines = None, 0
-            self._file.replace(self._older)
 
 
 def rank_name(rank: dict[str, int]) -> str:
@@ -144,6 +200,11 @@ def rank_of(name: str) -> dict[str, int]:
     return {part[:2]: int(part[2:]) for part in name.split("-")}
 
 
+def rank_key(rank: dict[str, int]) -> tuple[int, int, int]:
+    """The order in which ranks are listed."""
+    return (rank["pp"], rank["dp"], rank["tp"])
+
+
 def write_status(place: Path, rank: dict[str, int], status: dict[str, Any]) -> None:
     """Publish what this rank found out about itself."""
     _replace(place / "status" / f"{rank_name(rank)}.json", json.dumps(status) + "\n")
@@ -151,41 +212,11 @@ def write_status(place: Path, rank: dict[str, int], status: dict[str, Any]) -> N
 
 def read_statuses(place: Path) -> list[dict[str, Any]]:
     """Every rank's status, in rank order."""
-    statuses = [json.loads(file.read_text()) for file in (place / "status").glob("*.json")]
-    return sorted(statuses, key=lambda status: rank_name(status["rank"]))
-
-
-def read_passes(place: Path, rid_prefix: str = "") -> list[dict[str, Any]]:
-    """The last passes of every rank, in rank order; with a prefix, only passes that hold such a request."""
-    ranks: list[dict[str, Any]] = []
-    for file in sorted((place / "passes").glob("*.jsonl")):
-        if file.name.endswith(".1.jsonl"):
-            continue
-        ranks.append({"rank": rank_of(file.stem), **_read_ring(file, rid_prefix)})
-    for file in sorted((place / "passes").glob("*.1.jsonl")):
-        name = file.name.removesuffix(".1.jsonl")
-        if not (place / "passes" / f"{name}.jsonl").exists():
-            ranks.append({"rank": rank_of(name), **_read_ring(file.with_name(f"{name}.jsonl"), rid_prefix)})
-    return sorted(ranks, key=lambda entry: rank_name(entry["rank"]))
-
-
-def _read_ring(file: Path, rid_prefix: str) -> dict[str, Any]:
-    lines: list[bytes] = []
-    # The newer file first: if the ring turns over in between, passes are read twice rather than lost.
-    for part in (file, file.with_suffix(".1.jsonl")):
+    statuses = []
+    for file in sorted((place / "status").glob("*.json")):
         try:
-            lines = part.read_bytes().splitlines(keepends=True) + lines
-        except FileNotFoundError:
-            continue
-    seen: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        if line.endswith(b"\n"):
-            record = json.loads(line)
-            seen[record["pass"]] = record
-    records = [seen[number] for number in sorted(seen)][-RING_LENGTH:]
-    pid = records[-1]["pid"] if records else 0
-    if rid_prefix:
-        records = [r for r in records if any(rid.startswith(rid_prefix) for rid in r["rids"])]
-    for record in records:
-        record.pop("pid", None)
-    return {"pid": pid, "passes": records}
+            statuses.append(json.loads(file.read_bytes()))
+        except (OSError, ValueError):
+            # A rank that cannot be read is a rank that does not report, which prove calls INVALID.
+            logger.warning("fastfill: %s cannot be read", file)
+    return sorted(statuses, key=lambda status: rank_key(status["rank"]))

@@ -8,14 +8,15 @@ object wherever it was imported.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from sglang_fastfill import meters, model, state, work
+from sglang_fastfill import identity, meters, model, ring, state, work
 from sglang_fastfill.ledger import LEDGER
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ DISPATCH_POINTS = {
     "aiter.mha_batch_prefill": "ck",
 }
 """Where aiter hands over to a kernel. Docs: aiter/ops/mha.py at c16d44b93a, ``_flash_attn_varlen_forward``."""
+
+OF_DECODE = frozenset({"TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"})
+"""Forward modes that are steps of speculative decoding."""
 
 RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
 TARGETS = (*FUNCTIONS, *DISPATCH_POINTS, RUNNER)
@@ -55,8 +59,8 @@ def around_function(target: str, default_kernel: str) -> Callable[..., Any]:
             return original(*args, **kwargs)
         LEDGER.kernel = None
         result = original(*args, **kwargs)
-        query = args[0] if args else kwargs["q"]
-        LEDGER.call(name, LEDGER.kernel or default_kernel, query.size(-1))
+        query = args[0] if args else kwargs.get("q")
+        LEDGER.call(name, LEDGER.kernel or default_kernel, 0 if query is None else query.size(-1))
         return result
 
     return _mark(hook, target)
@@ -88,10 +92,17 @@ def attached(target: str) -> bool:
     function = getattr(owner, name, None)
     while function is not None:
         for cell in getattr(function, "__closure__", None) or ():
-            if getattr(cell.cell_contents, "__dict__", {}).get(_MARK) == target:
+            if _marked(cell) == target:
                 return True
         function = getattr(function, "__wrapped__", None)
     return False
+
+
+def _marked(cell: Any) -> Any:
+    try:
+        return getattr(cell.cell_contents, "__dict__", {}).get(_MARK)
+    except ValueError:  # a cell that holds nothing yet
+        return None
 
 
 def missing_from_aiter(target: str) -> bool:
@@ -108,43 +119,6 @@ def hooks() -> dict[str, bool]:
     return {target: attached(target) for target in TARGETS if target == RUNNER or not missing_from_aiter(target)}
 
 
-def prefill_backend(backend: Any) -> Any:
-    """The backend that computes prefill attention, inside SGLang's hybrid wrappers."""
-    for _ in range(4):
-        inner = getattr(backend, "prefill_backend", None) or getattr(backend, "full_attn_backend", None)
-        if inner is None:
-            return backend
-        backend = inner
-    return backend
-
-
-def _sglang_version() -> str:
-    try:
-        return str(importlib.import_module("sglang.version").__version__)
-    except ImportError:
-        return "unknown"
-
-
-def patched() -> bool:
-    """Whether the installed backend calls our gate."""
-    try:
-        backend = importlib.import_module("sglang.srt.layers.attention.aiter_backend")
-    except ImportError:
-        return False
-    return hasattr(backend, "fastfill_prefill")
-
-
-def version() -> str:
-    """fastfill's version, from the installed distribution."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("fastfill")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 class Witness:
     """One rank's memory of its passes."""
 
@@ -154,23 +128,27 @@ class Witness:
         self.rank = {"pp": int(ranks.pp_rank), "dp": int(dp), "tp": int(ranks.tp_rank)}
         self.number = 0
         self.place = state.folder()
-        self.ring = state.Ring(self.place, self.rank) if self.place else None
+        self.ring = ring.Ring(self.place, self.rank) if self.place else None
         self.meters = meters.build(self.rank)
         self.hooks = hooks()
-        self.patched = patched()
+        self.patched = identity.patched()
         self._models: dict[bool, dict[str, Any]] = {}
         self._published = False
         if self.meters is not None:
-            self.meters.identity(version(), _sglang_version(), self.patched, self.hooks)
+            self.meters.identity(identity.version(), identity.sglang_version(), self.patched, self.hooks)
 
     def observe(self, runner: Any, forward_batch: Any, call: Callable[[], Any]) -> Any:
-        """Run one forward pass and record what it did."""
+        """Run one forward pass and record what it did.
+
+        What goes wrong with the record goes to the log and never to the request: a full disk is no reason not to serve.
+        """
         LEDGER.begin()
         try:
             result = call()
         finally:
             calls, reasons = LEDGER.end()
-        self._record(runner, forward_batch, dict(calls), dict(reasons))
+        with _recording("pass"):
+            self._record(runner, forward_batch, dict(calls), dict(reasons))
         return result
 
     def _record(self, runner: Any, forward_batch: Any, calls: dict[Any, int], reasons: dict[str, int]) -> None:
@@ -178,20 +156,33 @@ class Witness:
         if draft not in self._models:
             self._models[draft] = model.describe(runner.model_config, draft)
             self._published = False
-        backend = type(prefill_backend(runner.attn_backend)).__name__
+        backend = type(identity.prefill_backend(runner.attn_backend)).__name__
         if not calls and not reasons:
             # No aiter function was called at all: another backend computed this pass.
             calls = {("none", "unknown", self._models[draft]["head_dim"]): self._models[draft]["attention_layers"]}
         if not reasons and backend != "AiterAttnBackend":
             reasons = {"backend_not_aiter": sum(calls.values())}
-        if not self._published and self.place is not None:
-            self._published = True
-            state.write_status(self.place, self.rank, self._status(runner, backend))
         prefixes = list(forward_batch.extend_prefix_lens_cpu or [])
         extends = list(forward_batch.extend_seq_lens_cpu or [])
         prefixes = prefixes or [0] * len(extends)
         self.number += 1
+        if self.meters is not None:
+            with _recording("metrics"):
+                self.meters.add(
+                    calls,
+                    reasons,
+                    work.shares(calls, reasons, "unpatched"),
+                    draft=draft,
+                    tokens=sum(extends),
+                    work=work.attention_work(prefixes, extends),
+                    saturated=_saturated(),
+                )
+        if not self._published and self.place is not None:
+            with _recording("status"):
+                state.write_status(self.place, self.rank, self._status(runner, backend))
+                self._published = True
         if self.ring is not None:
+            # Last, so that whoever finds the pass finds the rest as well.
             self.ring.append(
                 {
                     "pass": self.number,
@@ -209,16 +200,6 @@ class Witness:
                     "reasons": reasons,
                 }
             )
-        if self.meters is not None:
-            self.meters.add(
-                calls,
-                reasons,
-                work.shares(calls, reasons, "unpatched"),
-                draft=draft,
-                tokens=sum(extends),
-                work=work.attention_work(prefixes, extends),
-                saturated=_saturated(),
-            )
 
     def _status(self, runner: Any, backend: str) -> dict[str, Any]:
         from sglang_fastfill import deployment
@@ -227,15 +208,15 @@ class Witness:
         return {
             "rank": self.rank,
             "pid": os.getpid(),
-            "sglang": _sglang_version(),
+            "sglang": identity.sglang_version(),
             "patched": self.patched,
-            "build": version(),
+            "build": identity.version(),
             "flag": deployment.flag_on(),
             "near_miss": deployment.near_misses(),
             "rival": deployment.rival(aiter_backend),
             "backend": backend,
             "hooks": self.hooks,
-            "deployment": deployment_findings(backend),
+            "deployment": identity.deployment_findings(backend),
             # Expected calls are counted from the target model; the draft's passes are marked and left out.
             "model": self._models.get(False) or self._models[True],
             "draft_model": self._models.get(True),
@@ -245,23 +226,6 @@ class Witness:
         }
 
 
-def deployment_findings(backend: str) -> dict[str, dict[str, str]]:
-    """Each deployment condition, worst over the layers that this rank has run."""
-    from sglang_fastfill import gate, prefill
-
-    failed = backend != "AiterAttnBackend"
-    of_backend = {"backend_not_aiter": {"status": "fail" if failed else "pass", "value": backend}}
-    if failed or not prefill.LAYERS:
-        return of_backend
-    findings = {id: {"status": "pass", "value": ""} for id in gate.DEPLOYMENT}
-    for verdict in prefill.LAYERS.values():
-        for id, finding in findings.items():
-            if finding["status"] == "pass":
-                finding["value"] = gate.DEPLOYMENT_VALUES[id](verdict.facts)
-                finding["status"] = "fail" if id in verdict.stops else "pass"
-    return findings
-
-
 def _saturated() -> int:
     """Saturated elements up to the pass before this one, without waiting for the device."""
     from sglang_fastfill import prefill
@@ -269,16 +233,44 @@ def _saturated() -> int:
     return sum(memory.saturated_so_far() for memory in prefill.MEMORIES)
 
 
+_complained: set[str] = set()
+
+
+@contextlib.contextmanager
+def _recording(what: str) -> Iterator[None]:
+    """Keep the witness's failures out of the forward pass; each kind is logged once.
+
+    It shows from outside all the same: what was not recorded makes ``prove`` say INVALID.
+    """
+    try:
+        yield
+    except Exception as error:
+        kind = f"{what} {type(error).__name__}"
+        if kind not in _complained:
+            _complained.add(kind)
+            logger.exception("fastfill: the witness cannot record this %s, and says so once; serving goes on", what)
+
+
 _witness: Witness | None = None
+_unfit = False
 
 
 def around_forward(original: Callable[..., Any], runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
-    """The hook on ModelRunner.forward: a pass begins and ends here."""
-    global _witness
-    if forward_batch.forward_mode.is_decode_or_idle():
+    """The hook on ModelRunner.forward: a pass begins and ends here.
+
+    A verify pass of speculative decoding is a decode step: left in, they push every prefill out of the ring in seconds.
+    """
+    global _witness, _unfit
+    mode = forward_batch.forward_mode
+    if mode.is_decode_or_idle() or mode.name in OF_DECODE:
         return original(runner, forward_batch, *args, **kwargs)
+    if _witness is None and not _unfit:
+        _unfit = True
+        with _recording("server"):
+            _witness = Witness(runner)
+            _unfit = False
     if _witness is None:
-        _witness = Witness(runner)
+        return original(runner, forward_batch, *args, **kwargs)
     return _witness.observe(runner, forward_batch, lambda: original(runner, forward_batch, *args, **kwargs))
 
 

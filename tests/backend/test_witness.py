@@ -13,7 +13,7 @@ import pytest
 import torch
 from harness import Engine
 
-from sglang_fastfill import state, witness, work
+from sglang_fastfill import ring, state, witness, work
 from sglang_fastfill.ledger import LEDGER
 
 FAST = "flash_attn_varlen_fp8_pertensor_func"
@@ -94,6 +94,19 @@ def test_attachment_is_found_by_looking(registry: Any, monkeypatch: pytest.Monke
     assert not witness.attached(TARGET)
 
 
+def test_a_closure_that_holds_nothing_yet_is_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    import aiter
+
+    later = 1
+
+    def inner() -> int:
+        return later  # noqa: F821 - the cell is emptied on purpose
+
+    del later
+    monkeypatch.setattr(aiter, FAST, inner)
+    assert not witness.attached(TARGET)
+
+
 def test_without_hooks_nothing_is_attached() -> None:
     assert not any(witness.hooks().values())
 
@@ -150,14 +163,14 @@ def test_the_ring_keeps_the_last_256_passes(state_dir: Path) -> None:
     watching = witness.Witness(mine)
     for number in range(1, 701):
         watching.observe(mine, forward_batch(number), lambda: LEDGER.call(FAST, "asm", 256))
-    ranks = state.read_passes(state_dir)
+    ranks = ring.read(state_dir)
     assert [entry["rank"] for entry in ranks] == [{"pp": 0, "dp": 0, "tp": 1}]
     passes = ranks[0]["passes"]
     assert [p["pass"] for p in passes] == list(range(701 - 256, 701))
     assert passes[-1]["calls"] == [{"fn": FAST, "kernel": "asm", "head_dim": 256, "count": 1}]
     assert passes[-1]["prefix"] == [0, 16]
     assert passes[-1]["extend"] == [10, 4]
-    found = state.read_passes(state_dir, "request-70")
+    found = ring.read(state_dir, "request-70")
     assert [p["rids"][0] for p in found[0]["passes"]] == ["request-700"]
 
 
@@ -168,7 +181,7 @@ def test_a_half_written_line_is_not_read(state_dir: Path) -> None:
     watching.observe(mine, forward_batch(1), lambda: None)
     file = state_dir / "passes" / "pp0-dp0-tp0.jsonl"
     file.write_bytes(file.read_bytes() + b'{"pass": 2, "rids": ["')
-    assert [p["pass"] for p in state.read_passes(state_dir)[0]["passes"]] == [1]
+    assert [p["pass"] for p in ring.read(state_dir)[0]["passes"]] == [1]
 
 
 def test_a_pass_that_raised_is_not_recorded(state_dir: Path) -> None:
@@ -182,14 +195,65 @@ def test_a_pass_that_raised_is_not_recorded(state_dir: Path) -> None:
     with pytest.raises(ValueError):
         watching.observe(mine, forward_batch(1), fail)
     assert not LEDGER.open
-    assert state.read_passes(state_dir) == []
+    assert ring.read(state_dir) == []
+
+
+def test_what_the_witness_cannot_record_does_not_stop_the_server(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk, a folder that is gone, a model whose config has no such fields: the answer goes out all the same."""
+    monkeypatch.setattr(witness, "_complained", set())
+    monkeypatch.setattr(witness, "_witness", None)
+    monkeypatch.setattr(witness, "_unfit", False)
+    mine = runner()
+
+    def answer(*_: Any) -> str:
+        LEDGER.call(FAST, "asm", 256)
+        return "answer"
+
+    assert [witness.around_forward(answer, mine, forward_batch(n)) for n in range(3)] == ["answer"] * 3
+    logged = [line.message for line in caplog.records if "cannot record" in line.message]
+    assert len(logged) == 2, "status and pass once each, not at every pass: no folder was prepared"
+    state.prepare()
+    assert witness.around_forward(answer, mine, forward_batch(4)) == "answer"
+    assert len(state.read_statuses(state_dir)) == 1, "published as soon as it can be"
+    assert [p["pass"] for p in ring.read(state_dir)[0]["passes"]] == [4]
+
+    monkeypatch.setattr(witness, "_witness", None)
+    tried = []
+    monkeypatch.setattr(witness, "Witness", lambda runner: tried.append(runner) or 1 / 0)
+    assert [witness.around_forward(answer, mine, forward_batch(n)) for n in range(3)] == ["answer"] * 3
+    assert len(tried) == 1
+
+
+def test_an_error_of_the_forward_pass_is_not_swallowed(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(witness, "_witness", None)
+    with pytest.raises(ZeroDivisionError):
+        witness.around_forward(lambda *_: 1 / 0, runner(), forward_batch(1))
+
+
+def test_steps_of_speculative_decoding_do_not_push_prefills_out_of_the_ring(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    monkeypatch.setattr(witness, "_witness", None)
+    state.prepare()
+    mine = runner()
+    witness.around_forward(lambda *_: None, mine, forward_batch(1))
+    step = forward_batch(2)
+    for mode in (ForwardMode.TARGET_VERIFY, ForwardMode.DRAFT_EXTEND_V2, ForwardMode.DECODE):
+        step.forward_mode = mode
+        for _ in range(600):
+            assert witness.around_forward(lambda *_: "step", mine, step) == "step"
+    assert [p["rids"][0] for p in ring.read(state_dir)[0]["passes"]] == ["request-1"]
 
 
 def test_a_backend_without_aiter_calls_is_named(state_dir: Path) -> None:
     state.prepare()
     mine = runner()
     witness.Witness(mine).observe(mine, forward_batch(1), lambda: None)
-    record = state.read_passes(state_dir)[0]["passes"][0]
+    record = ring.read(state_dir)[0]["passes"][0]
     assert record["reasons"] == {"backend_not_aiter": 4}
     status = state.read_statuses(state_dir)[0]
     assert status["backend"] == "SimpleNamespace"
@@ -208,7 +272,7 @@ def test_the_target_model_stays_the_ranks_model_when_a_draft_runs(state_dir: Pat
     status = state.read_statuses(state_dir)[0]
     assert status["model"]["attention_layers"] == 4
     assert status["draft_model"]["attention_layers"] == 1
-    assert [p["draft"] for p in state.read_passes(state_dir)[0]["passes"]] == [False, True]
+    assert [p["draft"] for p in ring.read(state_dir)[0]["passes"]] == [False, True]
 
 
 def test_a_new_launcher_drops_old_records_and_keeps_the_switch(state_dir: Path) -> None:
@@ -217,7 +281,7 @@ def test_a_new_launcher_drops_old_records_and_keeps_the_switch(state_dir: Path) 
     witness.Witness(mine).observe(mine, forward_batch(1), lambda: None)
     state.write_path(state_dir, "off", "someone", "a reason")
     state.prepare()
-    assert state.read_passes(state_dir) == []
+    assert ring.read(state_dir) == []
     assert state.read_statuses(state_dir) == []
     assert state.read_path(state_dir)["why"] == "a reason"
     assert json.loads((state_dir / "audit.jsonl").read_text())["who"] == "someone"
