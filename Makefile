@@ -60,3 +60,10 @@ bench: $(READY) ## Print what gate and witness add to a layer call.
 lock: ## Write the requirement locks again (needs uv).
 	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
 	  requirements/dev.in --output-file requirements/dev.txt
+
+.PHONY: prove-all
+prove-all: $(READY) ## What takes long or wants a GPU: writes the stamped files in results/.
+	$(BIN)/fastfill lab python --tests -- bench/gate_overhead.py --out results/gate-overhead.json
+	@if $(PYTHON) -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+	  $(PYTHON) bench/quantize.py --out results/quantize-$$($(PYTHON) -c 'import torch; print(torch.cuda.get_device_name().lower().replace(" ", "-"))').json; \
+	else echo 'no GPU here: results/quantize-*.json stay as they are'; fi

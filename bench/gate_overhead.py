@@ -8,8 +8,8 @@ difference of the medians is printed beside its bound, with the ratio of the two
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import platform
 import statistics
 import sys
 import tempfile
@@ -23,12 +23,19 @@ os.environ["FASTFILL_STATE_DIR"] = tempfile.mkdtemp(prefix="fastfill-bench-")
 
 import aiter
 import harness
+import stamp
 import torch
 
 from sglang_fastfill import prefill, witness
 from sglang_fastfill.conditions import FLAG
 from sglang_fastfill.ledger import LEDGER
 
+SOURCES = (
+    "bench/gate_overhead.py",
+    *(f"patches/sglang_fastfill/{name}.py" for name in ("gate", "ledger", "prefill", "witness")),
+    "patches/sglang-0.5.16/fp8-hd256-prefill.patch",
+    "patches/sglang-0.5.16/fallback-unit-q-descale.patch",
+)
 BOUNDS = {"flag off": 1.0, "flag on": 5.0, "witness": 4.0}
 """Microseconds a layer call."""
 
@@ -126,7 +133,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 256])
     parser.add_argument("--repeats", type=int, default=41)
     parser.add_argument("--inner", type=int, default=200)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--out", type=Path, help="write the result file here")
     arguments = parser.parse_args()
     unpatched = harness.load_unpatched(Path(tempfile.mkdtemp(prefix="fastfill-bench-")))
     for module in (harness.patched_module, unpatched):
@@ -139,14 +146,21 @@ def main() -> None:
         for flag in (False, True):
             rows.append(measure(batch, flag, unpatched, arguments.repeats, arguments.inner))
     rows.append(measure_witness(arguments.repeats, arguments.inner))
-    if arguments.json:
-        print(json.dumps({"schema": "fastfill.gate_overhead/1", "rows": rows}, indent=2))
-        return
     print(f"{'case':10} {'batch':>5} {'patched':>9} {'unpatched':>9} {'ratio':>6} {'added':>7} {'bound':>6}")
     for row in rows:
         print(
             f"{row['case']:10} {row['batch']:5} {row['patched_us']:9.2f} {row['unpatched_us']:9.2f} "
             f"{row['ratio']:6.3f} {row['added_us']:7.2f} {row['bound_us']:6.1f}"
+        )
+    if arguments.out:
+        stamp.write(
+            arguments.out,
+            "fastfill.gate_overhead/1",
+            "make prove-all",
+            list(SOURCES),
+            torch=torch.__version__,
+            python=platform.python_version(),
+            rows=rows,
         )
 
 

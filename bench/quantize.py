@@ -12,8 +12,6 @@ Medians in one run, GPU time (graph replay) and host launch time apart, as ratio
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import statistics
 import sys
 import time
@@ -21,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "patches"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "patches"))
 
+import stamp
 import torch
 
 from sglang_fastfill import quantize, quantize_kernel
@@ -31,14 +29,6 @@ from sglang_fastfill import quantize, quantize_kernel
 FP8 = torch.float8_e4m3fn
 SOURCES = ("patches/sglang_fastfill/quantize.py", "patches/sglang_fastfill/quantize_kernel.py", "bench/quantize.py")
 TOKENS = (1, 16, 64, 256, 1024, 2048, 4096, 16384, 60000)
-
-
-def source_hash() -> str:
-    """SHA-256 over the files that the numbers depend on."""
-    digest = hashlib.sha256()
-    for name in SOURCES:
-        digest.update((ROOT / name).read_bytes())
-    return digest.hexdigest()
 
 
 def inputs(tokens: int, q_heads: int, kv_heads: int, strided: bool, dtype: Any = torch.bfloat16) -> Any:
@@ -263,20 +253,19 @@ def main() -> None:
     if arguments.out:
         import triton
 
-        document = {
-            "schema": "fastfill.quantize_bench/1",
-            "command": "python bench/quantize.py --sglang FOLDER --out FILE",
-            "sources": list(SOURCES),
-            "source_sha256": source_hash(),
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-            "cases_checked": len(checked),
-            "kv_write_cases_checked": written,
-            "copy_tb_per_s": round(bandwidth, 3),
-            "rows": rows,
-        }
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+        stamp.write(
+            arguments.out,
+            "fastfill.quantize_bench/1",
+            "python bench/quantize.py --sglang FOLDER --out results/quantize-nvidia-h200.json",
+            list(SOURCES),
+            device=torch.cuda.get_device_name(),
+            torch=torch.__version__,
+            triton=triton.__version__,
+            cases_checked=len(checked),
+            kv_write_cases_checked=written,
+            copy_tb_per_s=round(bandwidth, 3),
+            rows=rows,
+        )
 
 
 if __name__ == "__main__":

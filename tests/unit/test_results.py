@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "results").glob("*.json"))
+sys.path.insert(0, str(ROOT / "bench"))
+from stamp import source_sha256
+
 QUANTIZE = json.loads((ROOT / "results" / "quantize-nvidia-h200.json").read_text())
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_stamp_is_that_of_the_sources(file: Path) -> None:
     document = json.loads(file.read_text())
-    digest = hashlib.sha256()
-    for name in document["sources"]:
-        digest.update((ROOT / name).read_bytes())
-    assert document["source_sha256"] == digest.hexdigest(), f"stale: run {document['command']} again"
+    assert document["source_sha256"] == source_sha256(document["sources"]), f"stale: run {document['command']} again"
 
 
 def rows(**wanted: Any) -> list[dict[str, Any]]:
@@ -53,3 +53,10 @@ def test_it_is_never_slower_on_the_gpu() -> None:
 def test_correctness_was_checked_in_the_same_run() -> None:
     assert QUANTIZE["cases_checked"] >= 400
     assert QUANTIZE["kv_write_cases_checked"] >= 20
+
+
+def test_gate_and_witness_cost_less_than_their_bounds() -> None:
+    document = json.loads((ROOT / "results" / "gate-overhead.json").read_text())
+    cases = {(row["case"], row["batch"]) for row in document["rows"]}
+    assert cases >= {(case, batch) for case in ("flag off", "flag on") for batch in (1, 64, 256)} | {("witness", 1)}
+    assert all(row["added_us"] < row["bound_us"] for row in document["rows"])
