@@ -18,25 +18,43 @@ Url = Annotated[str, typer.Option(envvar="FASTFILL_URL", help="The server: http(
 Who = Annotated[str | None, typer.Option(help="Who does it, for the audit log [user@host].")]
 Why = Annotated[str, typer.Option(help="Why, for the audit log and for whoever asks later.")]
 Key = Annotated[Path | None, typer.Option("--api-key-file", help="File with the API key; or set FASTFILL_API_KEY.")]
+Admin = Annotated[
+    Path | None,
+    typer.Option("--admin-api-key-file", help="File with the admin key, where the server has one: it alone may turn."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 
 
 @app.command("off")
-def off(url: Url, who: Who = None, why: Why = "", api_key_file: Key = None, as_json: Json = False) -> None:
+def off(
+    url: Url,
+    who: Who = None,
+    why: Why = "",
+    api_key_file: Key = None,
+    admin_api_key_file: Admin = None,
+    as_json: Json = False,
+) -> None:
     """Send every prefill to the fallback from the next forward pass on; kept over a restart.
 
     Example: fastfill path off --url http://localhost:30000 --why "wrong answers, ticket 4711"
     """
-    _turn("off", url, who, why, api_key_file, as_json)
+    _turn("off", url, who, why, api_key_file, admin_api_key_file, as_json)
 
 
 @app.command("on")
-def on(url: Url, who: Who = None, why: Why = "", api_key_file: Key = None, as_json: Json = False) -> None:
+def on(
+    url: Url,
+    who: Who = None,
+    why: Why = "",
+    api_key_file: Key = None,
+    admin_api_key_file: Admin = None,
+    as_json: Json = False,
+) -> None:
     """Let the fast path fire again from the next forward pass on.
 
     Example: fastfill path on --url http://localhost:30000 --why "fixed"
     """
-    _turn("on", url, who, why, api_key_file, as_json)
+    _turn("on", url, who, why, api_key_file, admin_api_key_file, as_json)
 
 
 @app.command("status")
@@ -56,17 +74,24 @@ def status(url: Url, api_key_file: Key = None, as_json: Json = False) -> None:
 
 
 def _turn(
-    state: Literal["on", "off"], url: str, who: str | None, why: str, api_key_file: Path | None, as_json: bool
+    state: Literal["on", "off"],
+    url: str,
+    who: str | None,
+    why: str,
+    api_key_file: Path | None,
+    admin_api_key_file: Path | None,
+    as_json: bool,
 ) -> None:
     from fastfill.errors import FastfillError
-    from fastfill.proof.address import api_key
+    from fastfill.proof.address import admin_key, api_key
     from fastfill.proof.server import Server, no_plugin
     from fastfill.proof.transport import Transport
 
+    admin = admin_key(admin_api_key_file)
     with Transport(url, key=api_key(api_key_file)) as transport:
         server = Server(transport)
         server.facts()
-        if server.set_path(state, who=who or caller(), why=why) is None:
+        if server.set_path(state, who=who or caller(), why=why, admin_key=admin) is None:
             raise no_plugin(server.url)
         # The answer to the order is not the proof that it took.
         found = server.status()

@@ -53,6 +53,8 @@ class ContractServer:
     control_ignored: bool = False
     control_reason: str = "forced_fallback"
     key: str = ""
+    admin_key: str = ""
+    path_error: str = ""
     generate_status: int = 200
     hang: Callable[[], object] | None = None
     freeze: threading.Event = field(default_factory=threading.Event)
@@ -130,7 +132,9 @@ class ContractServer:
     def _guard(self, handler: Callable[[Request], Any]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             open_paths = request.path.startswith("/metrics")
-            if self.key and not open_paths and request.headers.get("Authorization") != f"Bearer {self.key}":
+            turns = request.path == "/fastfill/path" and request.method == "POST"
+            key = self.admin_key if turns and self.admin_key else self.key
+            if key and not open_paths and request.headers.get("Authorization") != f"Bearer {key}":
                 return Response(json.dumps({"error": "Unauthorized"}), 401, content_type="application/json")
             if self.freeze.is_set():
                 self.release.wait(30)
@@ -203,6 +207,8 @@ class ContractServer:
     def _set_path(self, request: Request) -> Any:
         if not self.plugin:
             return Response("{}", 404, content_type="application/json")
+        if self.path_error:
+            return Response(json.dumps({"error": self.path_error}), 500, content_type="application/json")
         wanted = {**request.get_json(), "when": "2026-01-02T03:04:05+00:00"}
         if self.path_sticks:
             self.path = wanted

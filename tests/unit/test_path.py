@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from cli_run import fastfill
@@ -65,6 +66,27 @@ def test_key(server: ContractServer) -> None:
     assert fastfill("path", "off", "--url", server.url).code == 2
     assert server.path["path"] == "on"
     assert fastfill("path", "off", "--url", server.url, env={"FASTFILL_API_KEY": "k"}).code == 0
+
+
+def test_a_server_with_both_keys_turns_for_the_admin_key_alone(server: ContractServer, tmp_path: Path) -> None:
+    """Its other pages answer to the ordinary key alone, so that the order needs both."""
+    server.key, server.admin_key = "k", "boss"
+    file = tmp_path / "admin"
+    file.write_text("boss\n")
+    env = {"FASTFILL_API_KEY": "k"}
+    ran = fastfill("path", "off", "--url", server.url, env=env)
+    assert ran.code == 2 and "--admin-api-key-file" in ran.err
+    assert server.path["path"] == "on"
+    assert fastfill("path", "off", "--url", server.url, "--admin-api-key-file", str(file), env=env).code == 0
+    assert server.path["path"] == "off"
+    assert fastfill("path", "on", "--url", server.url, env={**env, "FASTFILL_ADMIN_API_KEY_FILE": str(file)}).code == 0
+    assert fastfill("path", "status", "--url", server.url, env=env).out.startswith("path: on")
+
+
+def test_what_the_server_says_of_an_order_that_failed_is_shown(server: ContractServer) -> None:
+    server.path_error = "the switch is where it was: No space left on device"
+    ran = fastfill("path", "on", "--url", server.url)
+    assert ran.code == 1 and "No space left on device" in ran.err and "FASTFILL_STATE_DIR" in ran.err
 
 
 def test_unreachable_and_not_a_server(httpserver: HTTPServer) -> None:

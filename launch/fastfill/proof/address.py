@@ -10,6 +10,8 @@ from fastfill.errors import UsageError
 
 KEY_VARIABLE = "FASTFILL_API_KEY"
 KEY_FILE_VARIABLE = "FASTFILL_API_KEY_FILE"
+ADMIN_KEY_VARIABLE = "FASTFILL_ADMIN_API_KEY"
+ADMIN_KEY_FILE_VARIABLE = "FASTFILL_ADMIN_API_KEY_FILE"
 _KEY_STEP = "put the server's key, and nothing else, in a file that you may read, and give --api-key-file FILE"
 
 
@@ -53,11 +55,24 @@ def api_key(file: Path | None) -> str | None:
     Raises:
         UsageError: The file cannot be read, is empty, or holds what cannot be a header.
     """
-    named = os.environ.get(KEY_FILE_VARIABLE)
+    return _key(file, KEY_FILE_VARIABLE, KEY_VARIABLE)
+
+
+def admin_key(file: Path | None) -> str | None:
+    """The server's admin key, found as :func:`api_key` finds the other, with FASTFILL_ADMIN_API_KEY in the names.
+
+    Raises:
+        UsageError: The file cannot be read, is empty, or holds what cannot be a header.
+    """
+    return _key(file, ADMIN_KEY_FILE_VARIABLE, ADMIN_KEY_VARIABLE)
+
+
+def _key(file: Path | None, file_variable: str, variable: str) -> str | None:
+    named = os.environ.get(file_variable)
     if file is None and named and _has_content(named):
         file = Path(named)
     if file is None:
-        key, where = os.environ.get(KEY_VARIABLE, "").strip(), KEY_VARIABLE
+        key, where = os.environ.get(variable, "").strip(), variable
         if not key:
             return None
     else:

@@ -52,10 +52,10 @@ class Server:
         """``/fastfill/passes?rid=``: the passes that hold a request whose id starts with ``rid``."""
         return self._ours(Passes, self.transport.get("/fastfill/passes", params={"rid": rid}), "/fastfill/passes")
 
-    def set_path(self, state: str, *, who: str, why: str) -> PathState | None:
+    def set_path(self, state: str, *, who: str, why: str, admin_key: str | None = None) -> PathState | None:
         """``POST /fastfill/path``; None when there is no plugin."""
         body = {"path": state, "who": who, "why": why}
-        return self._ours(PathState, self.transport.post("/fastfill/path", body), "/fastfill/path")
+        return self._ours(PathState, self.transport.post("/fastfill/path", body, key=admin_key), "/fastfill/path")
 
     def counters(self) -> Counters | None:
         """Our counters in ``/metrics``; None when the server runs without metrics."""
@@ -113,6 +113,12 @@ class Server:
         if reply.status == 404:
             return None
         if reply.status != 200:
+            if isinstance(reply.value, dict) and "error" in reply.value:
+                raise FastfillError(
+                    f"the server refused it: {_message(reply)}",
+                    where=f"{self.url}{path} (HTTP {reply.status})",
+                    next_step="look at the server's log, and at the disk and the rights of its FASTFILL_STATE_DIR",
+                )
             raise _strange(self.url + path, f"answered {_describe(reply)}")
         return _read(kind, reply.value, self.url + path)
 

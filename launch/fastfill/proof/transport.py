@@ -85,9 +85,9 @@ class Transport:
         """GET; ``follow`` allows redirects (SGLang's /metrics is one)."""
         return self._send("GET", path, timeout_s=self.timeout_s, params=params, follow=follow)
 
-    def post(self, path: str, body: dict[str, Any], *, timeout_s: float | None = None) -> Reply:
-        """POST a JSON body; ``timeout_s`` replaces the usual wait."""
-        return self._send("POST", path, timeout_s=timeout_s or self.timeout_s, body=body)
+    def post(self, path: str, body: dict[str, Any], *, timeout_s: float | None = None, key: str | None = None) -> Reply:
+        """POST a JSON body; ``timeout_s`` replaces the usual wait, ``key`` the usual key."""
+        return self._send("POST", path, timeout_s=timeout_s or self.timeout_s, body=body, key=key)
 
     def _send(
         self,
@@ -98,6 +98,7 @@ class Transport:
         params: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
         follow: bool = False,
+        key: str | None = None,
     ) -> Reply:
         url = self.url + path
         try:
@@ -106,6 +107,7 @@ class Transport:
                 url,
                 params=params,
                 json=body,
+                headers={"Authorization": f"Bearer {key}"} if key else None,
                 follow_redirects=follow,
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
             )
@@ -127,7 +129,11 @@ class Transport:
                 "the server refused the API key" if self.has_key else "the server asks for an API key",
                 where=f"{url} (HTTP {reply.status})",
                 next_step=f"put its key in a file and give --api-key-file FILE, or set {KEY_VARIABLE}"
-                + ("; if it has an admin key, give that one" if self.has_key else ""),
+                + (
+                    "; where it has an admin key, path on and off need --admin-api-key-file FILE"
+                    if self.has_key
+                    else ""
+                ),
             )
         if reply.status in (502, 503, 504):
             raise NotReadyError(
