@@ -7,12 +7,13 @@ variable "SOURCE_REVISION" { default = "" }
 
 # BEGIN PINS: `fastfill pins render` writes this from docker/stacks; edit the stack file instead.
 target "_pins" {
-  tags = ["fastfill:sglang-0.5.16-6ae39912ccb6"]
+  tags = ["fastfill:sglang-0.5.16-99a24f49f6e6"]
   args = {
     BASE_IMAGE = "the base image has no digest yet: run `fastfill pins resolve`"
     BASE_DIGEST = ""
     STACK = "sglang-0.5.16"
-    STACK_DIGEST = "6ae39912ccb6b7c0d4a03999598053efe9fa5ecaa64c9c37288c8827be2bfd3b"
+    STACK_DIGEST = "99a24f49f6e6a774a85de64462b7c1901bce1b40cf2da977ef27a8f23513b08c"
+    SGLANG_VERSION = "0.5.16"
     AITER_REPOSITORY = "https://github.com/ROCm/aiter.git"
     AITER_COMMIT = "c16d44b93a528b2a4bfd6d8d3409116d465872a9"
     AITER_VERSION = "0.1.19.post2+gc16d44b93a"

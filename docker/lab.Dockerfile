@@ -38,7 +38,8 @@ COPY patches patches
 COPY launch launch
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
     --mount=type=bind,source=docker/steps,target=/steps \
-    /steps/wheel.sh
+    --mount=type=cache,target=/home/fastfill/.cache/pip,uid=1000 \
+    /steps/wheel.sh /opt/lab/bin/python
 
 # The tiny models, written now so that a container starts without waiting for them; an edited patch changes none.
 FROM environment AS models
@@ -53,6 +54,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
     --mount=type=bind,source=docker/steps,target=/steps \
     --mount=type=bind,source=requirements/serve.txt,target=/requirements/serve.txt \
     --mount=type=bind,from=wheel,source=/dist,target=/dist \
+    --mount=type=cache,target=/home/fastfill/.cache/pip,uid=1000 \
     /steps/install.sh /opt/lab/bin/python
 RUN fastfill lab adopt /opt/lab
 COPY --from=models --chown=1000 /var/lib/fastfill/models /var/lib/fastfill/models

@@ -1,13 +1,24 @@
 #!/bin/sh
 # Puts fastfill beside the SGLang of one interpreter, and patches that SGLang. Run inside an image build.
 #
-#   install.sh PYTHON
+#   install.sh PYTHON [SGLANG_VERSION]
 #
 # Reads the wheel in /dist and the hashed lock /requirements/serve.txt. Of the lock only what the image lacks is
 # installed: its own packages, torch above all, keep their versions.
 set -eu
 python=$1
-before=$("$python" -m pip --disable-pip-version-check freeze --all)
+if [ $# -gt 1 ]; then
+  found=$("$python" -c 'from importlib.metadata import version; print(version("sglang").split("+")[0])')
+  [ "$found" = "$2" ] || {
+    printf 'error: the base image has SGLang %s, the stack pins %s\n  next:  %s\n' "$found" "$2" \
+      "correct base.tag in docker/stacks, then: fastfill pins resolve" >&2
+    exit 1
+  }
+fi
+installed() {
+  "$python" -c 'from importlib.metadata import distributions as d; print(*sorted(f"{x.name}=={x.version}" for x in d()), sep="\n")'
+}
+before=$(installed)
 "$python" - /requirements/serve.txt >/tmp/missing.txt <<'PYTHON'
 import re
 import sys
@@ -23,11 +34,11 @@ for line in open(sys.argv[1], encoding="utf-8"):
         sys.stdout.write(line)
 PYTHON
 if [ -s /tmp/missing.txt ]; then
-  "$python" -m pip install --no-cache-dir --quiet --disable-pip-version-check --root-user-action=ignore \
+  "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
     --require-hashes --no-deps -r /tmp/missing.txt
 fi
-"$python" -m pip install --no-cache-dir --quiet --disable-pip-version-check --root-user-action=ignore --no-deps /dist/fastfill-*.whl
-after=$("$python" -m pip --disable-pip-version-check freeze --all)
+"$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps /dist/fastfill-*.whl
+after=$(installed)
 printf '%s\n' "$before" | while IFS= read -r line; do
   printf '%s\n' "$after" | grep -qxF -- "$line" || { echo "error: installing fastfill changed $line" >&2; exit 1; }
 done

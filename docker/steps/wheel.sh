@@ -1,7 +1,9 @@
 #!/bin/sh
-# Builds the fastfill wheel into /dist, in an environment of its own. Run inside an image build, in the source's folder.
+# Builds the fastfill wheel into /dist with one interpreter's pip, whose packages stay as they are. Run inside an image
+# build, in the source's folder:  wheel.sh PYTHON
 set -eu
-python3 -m venv /tmp/build
-/tmp/build/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/build.txt
-/tmp/build/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir /dist .
+"$1" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-compile --require-hashes --no-deps \
+  --target /tmp/build -r requirements/build.txt
+PYTHONPATH=/tmp/build "$1" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  --wheel-dir /dist .
 rm -rf /tmp/build

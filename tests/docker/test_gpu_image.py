@@ -150,8 +150,8 @@ def test_another_kernel_file_is_refused(vendor: Vendor, scratch: Path, tmp_path:
 def test_another_sglang_is_refused(vendor: Vendor, scratch: Path, tmp_path: Path) -> None:
     vendor.push("0.5.17", "v0.5.17-rocm720-mi35x")
     said = fails(vendor, scratch, tmp_path, base__tag="v0.5.17-rocm720-mi35x")
-    assert "this is SGLang 0.5.17" in said
-    assert "0.5.16" in said
+    assert "the base image has SGLang 0.5.17, the stack pins 0.5.16" in said
+    assert "fastfill pins resolve" in said
 
 
 def test_a_patch_that_does_not_apply_is_refused(vendor: Vendor, scratch: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def arguments(stack: Stack) -> dict[str, str]:
         "BASE_DIGEST": stack.base.digest,
         "STACK": stack.name,
         "STACK_DIGEST": stack.digest(),
+        "SGLANG_VERSION": stack.sglang.version,
         "AITER_REPOSITORY": stack.aiter.repository,
         "AITER_COMMIT": stack.aiter.commit,
         "AITER_VERSION": stack.aiter.version,
