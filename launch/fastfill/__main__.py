@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
-from fastfill.errors import ExitCode, FastfillError
+from fastfill.errors import ExitCode, FastfillError, NotReadyError
 
 
 def main() -> None:
     """Run the CLI; an expected failure is shown as what, where and the next step."""
     from fastfill.cli import app
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name or a reason may hold what the terminal's encoding does not.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="fastfill")
     except FastfillError as error:
-        sys.stderr.write("\n".join(error.lines()) + "\n")
-        sys.exit(int(error.code))
+        _fail(error)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
     except BrokenPipeError:
-        sys.exit(int(ExitCode.OK))
+        # Whoever reads us has left, and has not seen how it ended: no success.
+        sys.exit(int(ExitCode.CHECK_FAILED))
+    except OSError as error:
+        _fail(
+            NotReadyError(
+                f"the system refused: {error.strerror or error}",
+                where=str(error.filename or ""),
+                next_step="look at the space on the disk and the rights of what is named, then run it again",
+            )
+        )
+
+
+def _fail(error: FastfillError) -> None:
+    sys.stderr.write("\n".join(error.lines()) + "\n")
+    sys.exit(int(error.code))
 
 
 if __name__ == "__main__":

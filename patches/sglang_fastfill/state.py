@@ -175,6 +175,7 @@ def write_path(place: Path, path: str, who: str, why: str) -> dict[str, str]:
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     value = {"path": path, "who": _plain(who), "why": _plain(why), "when": when}
     try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(place / "path.json", json.dumps(value) + "\n")
     except OSError:
         if path != "off":

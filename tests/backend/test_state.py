@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,14 @@ def test_a_switch_moves_although_the_audit_log_cannot_be_written(client: TestCli
     (state_dir / "audit.jsonl").mkdir()
     assert client.post("/fastfill/path", json={"path": "off"}).status_code == 200
     assert state.Switch(state_dir).is_off()
+
+
+def test_the_switch_moves_although_somebody_has_removed_the_folder(client: TestClient, state_dir: Path) -> None:
+    shutil.rmtree(state_dir)
+    switch = state.Switch(state_dir)
+    assert not switch.is_off()
+    assert client.post("/fastfill/path", json={"path": "off"}).status_code == 200
+    assert switch.is_off()
 
 
 def test_a_failed_write_leaves_no_file_behind(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

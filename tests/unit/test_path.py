@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,46 @@ def test_what_the_server_says_of_an_order_that_failed_is_shown(server: ContractS
     server.path_error = "the switch is where it was: No space left on device"
     ran = fastfill("path", "on", "--url", server.url)
     assert ran.code == 1 and "No space left on device" in ran.err and "FASTFILL_STATE_DIR" in ran.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_words_that_the_terminal_or_utf8_cannot_hold(server: ContractServer, encoding: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "fastfill",
+        "path",
+        "off",
+        "--url",
+        server.url,
+        "--why",
+        "grün ☃",
+        "--who",
+        b"a\xff",
+    ]
+    ran = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert b"path: off" in ran.stdout and b"Traceback" not in ran.stderr
+    assert server.path["why"] == "grün ☃"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (PermissionError(13, "Permission denied", "/some/file"), 4, ["Permission denied", "/some/file", "next:"]),
+        (OSError(28, "No space left on device"), 4, ["No space left", "next:"]),
+        (BrokenPipeError(32, "Broken pipe"), 1, []),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, raised: OSError, code: int, said: list[str]
+) -> None:
+    def app(prog_name: str) -> None:
+        raise raised
+
+    monkeypatch.setattr("fastfill.cli.app", app)
+    ran = fastfill("path")
+    assert ran.code == code and all(word in ran.err for word in said)
 
 
 def test_unreachable_and_not_a_server(httpserver: HTTPServer) -> None:

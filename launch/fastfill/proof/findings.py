@@ -35,7 +35,8 @@ _FINDINGS = (
     Finding(
         "rank_without_witness",
         "a rank of this server never reported: its calls are unseen",
-        "install the fastfill distribution in the environment that every rank runs in",
+        "install the fastfill distribution in the environment that every rank runs in, and look for 'fastfill' in the "
+        "server's log",
     ),
     Finding(
         "several_servers",
@@ -44,8 +45,9 @@ _FINDINGS = (
     ),
     Finding(
         "probe_unseen",
-        "the probe was answered, but not by the process that was asked about it",
-        "prove the server itself: no proxy, cache or load balancer in between",
+        "the probe was answered, but not by the process that was asked about it, or that process could not note it",
+        "prove the server itself, with no proxy, cache or load balancer in between; if there is none, look for "
+        "'fastfill' in its log: its state folder may be full, gone or not writable",
     ),
     Finding(
         "probe_rewritten",

@@ -106,8 +106,9 @@ class Transport:
                 method,
                 url,
                 params=params,
-                json=body,
-                headers={"Authorization": f"Bearer {key}"} if key else None,
+                # ASCII with escapes: httpx's own encoder raises on a word that is no UTF-8.
+                content=None if body is None else json.dumps(body).encode(),
+                headers=_headers(body, key),
                 follow_redirects=follow,
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
             )
@@ -141,6 +142,11 @@ class Transport:
                 where=url,
                 next_step="wait until /health answers 200 (a large model loads for many minutes), then try again",
             )
+
+
+def _headers(body: dict[str, Any] | None, key: str | None) -> dict[str, str]:
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    return {**headers, "Authorization": f"Bearer {key}"} if key else headers
 
 
 def _parsed(answer: httpx.Response) -> Any:
