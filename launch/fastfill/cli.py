@@ -10,6 +10,7 @@ from fastfill import (
     health,
     init,
     kernel,
+    model,
     patch,
     path,
     pins,
@@ -57,3 +58,4 @@ app.command("supervise", context_settings={"allow_extra_args": True})(supervise.
 app.add_typer(pins.app, name="pins")
 app.command("health")(health.health)
 app.command("init")(init.init)
+app.add_typer(model.app, name="model")
