@@ -46,19 +46,21 @@ class FitDocument(BaseModel):
     names: list[Name]
 
 
-def check(sglang: Path, aiter: Path) -> list[Name]:
+def check(sglang: Path, aiter: Path, hooked: Iterable[str] = ()) -> list[Name]:
     """Compare two trees.
 
     Args:
         sglang: The folder that holds the package ``sglang``.
         aiter: The folder that holds the package ``aiter``.
+        hooked: Dotted names of aiter that the witness hooks; a missing one blinds it.
 
     Returns:
         One entry a name, sorted.
     """
     tree = Tree(aiter)
     names: dict[str, list[Use]] = {}
-    for use in of_package(sglang, "sglang", "aiter"):
+    witnessed = [Use(*name.rpartition(".")[::2], "sglang_fastfill/witness.py", False) for name in hooked]
+    for use in [*of_package(sglang, "sglang", "aiter"), *witnessed]:
         names.setdefault(f"{use.module}.{use.name}".rstrip("."), []).append(use)
     judged = [_judge(tree, name, uses) for name, uses in sorted(names.items())]
     return [entry for entry in judged if entry is not None]

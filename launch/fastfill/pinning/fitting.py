@@ -13,6 +13,7 @@ from fastfill.errors import NotReadyError, UsageError
 from fastfill.pinning import fit
 from fastfill.pinning import stack as stacks
 from fastfill.pinning.fit import FitDocument, Name
+from sglang_fastfill.witness import DISPATCH_POINTS, FUNCTIONS
 
 
 def path_of(stack: str) -> Path:
@@ -37,7 +38,7 @@ def judge(stack: str, sglang: Path, aiter: Path) -> FitDocument:
         )
     with tempfile.TemporaryDirectory() as folder:
         _unpack(aiter, chosen.aiter.commit, Path(folder))
-        names = fit.check(sglang, Path(folder))
+        names = fit.check(sglang, Path(folder), [*FUNCTIONS, *DISPATCH_POINTS])
     return FitDocument(stack=chosen.name, sglang=chosen.sglang.version, aiter=chosen.aiter.commit, names=names)
 
 
