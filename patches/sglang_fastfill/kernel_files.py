@@ -30,10 +30,10 @@ BROKEN_SHA256 = frozenset(
 def folder_state(folder: Path) -> KernelState:
     """State of the kernel in one ``hsa/gfx950/fmha_v3_fwd`` folder, which holds the kernel objects and their table."""
     try:
-        with (folder / KERNEL_TABLE).open(newline="") as file:
+        with (folder / KERNEL_TABLE).open(newline="", encoding="utf-8", errors="replace") as file:
             listed = any(row.get("co_name") == KERNEL_FILE for row in csv.DictReader(file))
         digest = hashlib.sha256((folder / KERNEL_FILE).read_bytes()).hexdigest()
-    except OSError:
+    except (OSError, csv.Error):
         return "missing"
     if not listed:
         return "missing"
@@ -48,6 +48,7 @@ def installed_state() -> KernelState:
         core = importlib.import_module("aiter.jit.core")
     except ImportError:
         return "missing"
-    if not hasattr(aiter, FUNCTION):
+    place = getattr(core, "AITER_META_DIR", None)
+    if place is None or not hasattr(aiter, FUNCTION):
         return "missing"
-    return folder_state(Path(core.AITER_META_DIR) / "hsa" / "gfx950" / "fmha_v3_fwd")
+    return folder_state(Path(place) / "hsa" / "gfx950" / "fmha_v3_fwd")

@@ -6,15 +6,14 @@ cast that overflows would put NaN into the cache. ``Prefill.attend`` is called a
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from typing import Any
 
 import torch
 
-from sglang_fastfill import deployment, gate, state
+from sglang_fastfill import deployment, gate
 from sglang_fastfill.conditions import CONDITIONS
 from sglang_fastfill.ledger import LEDGER
+from sglang_fastfill.memory import Memory
 from sglang_fastfill.quantize import FP8, descale, quantize_qkv, saturate
 
 try:
@@ -22,8 +21,6 @@ try:
     import aiter
 except ImportError:
     aiter = None
-
-_PASSES_REMEMBERED = 4
 
 
 class FastPathError(RuntimeError):
@@ -127,36 +124,6 @@ def _complaint(layer: Any, error: Exception) -> str:
     )
 
 
-class Memory:
-    """What the path remembers between passes of one attention backend (target and draft have their own).
-
-    Attributes:
-        ends: For the last few passes: where each request's prompt had got to, in tokens.
-        saturated: (1,) int64 on the device: elements of k and v beyond the fp8 range so far.
-    """
-
-    __slots__ = ("_copied", "_passes", "allow_forced", "ends", "saturated", "switch")
-
-    def __init__(self, device: Any) -> None:
-        self._passes: deque[dict[str, int]] = deque(maxlen=_PASSES_REMEMBERED)
-        self.ends: dict[str, int] = {}
-        self.allow_forced = state.truthy(os.environ.get(state.ALLOW_FORCED_FALLBACK))
-        self.switch = state.Switch(state.folder())
-        self.saturated = torch.zeros(1, dtype=torch.int64, device=device)
-        self._copied = torch.zeros(1, dtype=torch.int64, pin_memory=self.saturated.is_cuda)
-
-    def saturated_so_far(self) -> int:
-        """The count as of the call before this one: the copy to the host is asked for and not waited for."""
-        known = int(self._copied)
-        self._copied.copy_(self.saturated, non_blocking=True)
-        return known
-
-    def remember(self, rids: list[str], prefixes: list[int], extends: list[int]) -> None:
-        """Note where each sequence of this pass ends."""
-        self._passes.append({r: p + e for r, p, e in zip(rids, prefixes, extends, strict=False)})
-        self.ends = {rid: end for forward_pass in self._passes for rid, end in forward_pass.items()}
-
-
 LAYERS: dict[tuple[int, int], gate.LayerVerdict] = {}
 """Verdict of every layer seen so far, by backend and layer id, for the rank's status."""
 
@@ -201,7 +168,7 @@ def _judge_pass(backend: Any, forward_batch: Any) -> gate.PassVerdict:
     verdict = gate.judge_pass(facts)
     if prefixes is not None:
         memory.remember(rids, prefixes, extends)
-    forward_batch.fastfill_pass = (backend, forward_batch.forward_mode, verdict)
+    forward_batch.fastfill_pass = (backend, forward_batch.forward_mode, prefixes, verdict)
     return verdict
 
 
@@ -244,10 +211,18 @@ def begin(
             LEDGER.skip(verdict.stops[0])
         return None
     held = forward_batch.__dict__.get("fastfill_pass")
-    if held is not None and held[0] is backend and held[1] is forward_batch.forward_mode:
-        forward_pass = held[2]
+    if (
+        held is not None
+        and held[0] is backend
+        and held[1] is forward_batch.forward_mode
+        # SGLang gives a batch that it uses again (data-parallel padding) new lists.
+        and held[2] is forward_batch.extend_prefix_lens_cpu
+    ):
+        forward_pass = held[3]
     else:
         forward_pass = _judge_pass(backend, forward_batch)
+    if sinks is not None and not verdict.facts.sinks:
+        verdict = _judge_layer(backend, layer, k, sinks)
     reason = gate.reason(verdict, forward_pass)
     if reason is not None:
         LEDGER.skip(reason)

@@ -248,6 +248,43 @@ def test_kernel_files_decide_not_the_import(files: str, expected: str, tmp_path:
     assert kernel_files.folder_state(tmp_path) == expected
 
 
+@pytest.mark.parametrize("table", [b"dtype,co_name\n\xff\xfe,other.co\n", b'"' + b"x" * 200_000, b""])
+def test_a_kernel_table_that_makes_no_sense_is_a_missing_kernel(table: bytes, tmp_path: Path) -> None:
+    (tmp_path / kernel_files.KERNEL_TABLE).write_bytes(table)
+    (tmp_path / kernel_files.KERNEL_FILE).write_bytes(b"kernel")
+    assert kernel_files.folder_state(tmp_path) == "missing"
+
+
+def test_an_aiter_without_the_folders_name_is_a_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aiter.jit import core
+
+    monkeypatch.delattr(core, "AITER_META_DIR")
+    assert kernel_files.installed_state() == "missing"
+
+
+def test_a_layer_that_is_given_sinks_later_leaves_the_path(ledger: Any) -> None:
+    """The kernel would ignore them without a word."""
+    engine = Engine()
+    decide(engine, engine.batch({1: 40}))
+    assert ledger.reasons == {}
+    decide(engine, engine.batch({2: 40}), sinks=torch.zeros(engine.heads))
+    assert ledger.reasons == {"attention_sinks": 1}
+
+
+def test_a_batch_object_that_is_used_again_with_other_prefixes_is_judged_again(ledger: Any) -> None:
+    engine = Engine()
+    forward_batch = engine.batch({1: 40})
+    decide(engine, forward_batch)
+    decide(engine, forward_batch)
+    assert ledger.reasons == {}
+    forward_batch.extend_prefix_lens_cpu = [16]
+    decide(engine, forward_batch)
+    assert ledger.reasons == {"prefix_radix": 1}
+    forward_batch.extend_prefix_lens_cpu = None
+    decide(engine, forward_batch)
+    assert ledger.reasons == {"prefix_radix": 1, "no_prefix_info": 1}
+
+
 def test_a_near_miss_flag_is_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     run(_environment(monkeypatch, "SGLANG_AITER_FMHA_FP8_HD256", "1"))
     assert "SGLANG_AITER_FMHA_FP8_HD256" in caplog.text
