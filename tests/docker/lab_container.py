@@ -58,10 +58,9 @@ class Lab:
     def restarts(self) -> int:
         return int(self.inspect("{{.RestartCount}}"))
 
-    def scheduler(self) -> str:
-        """The scheduler's pid inside the container."""
-        script = "grep -l ^sglang::scheduler /proc/[0-9]*/cmdline | cut -d/ -f3"
-        return self.exec("sh", "-c", script).split()[0]
+    def signal_scheduler(self, name: str) -> None:
+        """Send the scheduler a signal, inside the container."""
+        self.exec("sh", "-c", f"kill -{name} $(grep -al ^sglang::scheduler /proc/[0-9]*/cmdline | cut -d/ -f3)")
 
     def exec(self, *words: str) -> str:
         return run("docker", "exec", f"{self.project}-server-1", *words).stdout

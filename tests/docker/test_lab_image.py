@@ -58,7 +58,7 @@ def test_a_killed_scheduler_is_restarted_and_its_client_hears_of_it(lab: Lab, re
     client.start()
     time.sleep(2)
     before = lab.restarts()
-    lab.exec("kill", "-KILL", lab.scheduler())
+    lab.signal_scheduler("KILL")
     record_property("seconds_to_end", round(lab.wait_for_restart(before, 60), 1))
     client.join(30)
     assert heard and heard != ["HTTP 200"], heard
@@ -68,7 +68,7 @@ def test_a_killed_scheduler_is_restarted_and_its_client_hears_of_it(lab: Lab, re
 def test_a_stopped_scheduler_is_ended_and_restarted(lab: Lab, record_property) -> None:
     """SGLang's own watchdogs sleep with it: they are its threads."""
     before = lab.restarts()
-    lab.exec("kill", "-STOP", lab.scheduler())
+    lab.signal_scheduler("STOP")
     record_property("seconds_to_end", round(lab.wait_for_restart(before, 120), 1))
     assert "has been stopped" in lab.logs()
     lab.wait_until_it_answers()
