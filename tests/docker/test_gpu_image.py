@@ -109,6 +109,18 @@ def test_its_entrypoint_serves(built: object) -> None:
     assert "SGLANG_AITER_FMHA_FP8_ASM=1" in done.stdout
 
 
+def test_a_container_is_verified_from_outside(built: object, vendor: Vendor, checkout: Path) -> None:
+    name = "fastfill-test-gpu"
+    run("docker", "run", "--detach", "--rm", "--name", name, "--entrypoint", "sleep", "fastfill-test:gpu", "300")
+    try:
+        done = vendor.fastfill(checkout, "pins", "verify", "--container", name, "--json", check=False)
+    finally:
+        run("docker", "rm", "--force", name)
+    fields = {field["name"]: field["ok"] for field in json.loads(done.stdout)["fields"]}
+    assert done.returncode == 0, fields
+    assert {"stack", "base.digest", "sglang.version", "aiter.commit"} <= set(fields)
+
+
 def test_an_edited_profile_compiles_nothing_again(
     built: object, vendor: Vendor, checkout: Path, scratch: Path, tmp_path: Path
 ) -> None:
