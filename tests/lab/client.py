@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import random
+import time
 import uuid
 from typing import Any
 
@@ -52,6 +54,22 @@ class Client:
         self.generate(ids, rid=rid, **options)
         return self.passes(rid)
 
+    def together(self, prompts: list[list[int]], rids: list[str], **options: Any) -> str:
+        """Send prompts so that the scheduler finds all of them in its queue at once.
+
+        A long prompt keeps it busy while they arrive: an idle scheduler starts with whichever comes first.
+
+        Returns:
+            The long prompt's request id.
+        """
+        first = f"first-{uuid.uuid4().hex}"
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            busy = pool.submit(self.generate, prompt(4096), rid=first, new=1)
+            time.sleep(0.2)
+            self.generate(prompts, rid=rids, **options)
+            busy.result()
+        return first
+
     def counters(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
         """Samples of one counter by its labels."""
         text = self.http.get("/metrics").text
@@ -72,6 +90,17 @@ def prompt(length: int, seed: int | None = None) -> list[int]:
     """Random token ids, none of them special; without a seed no cache can know them."""
     generator = random.Random(seed) if seed is not None else random.SystemRandom()
     return [generator.randrange(900) for _ in range(length)]
+
+
+def work_of(passes: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    """The attention work of some passes by (kernel, reason), each pass of one kernel and at most one reason."""
+    spent: dict[tuple[str, str], float] = {}
+    for p in passes:
+        (call,) = p["calls"]
+        key = (call["kernel"], next(iter(p["reasons"]), ""))
+        area = sum(((a + b) ** 2 - a**2) / 2 for a, b in zip(p["prefix"], p["extend"], strict=True))
+        spent[key] = spent.get(key, 0) + area * call["count"]
+    return spent
 
 
 def fired(passes: list[dict[str, Any]]) -> list[bool]:
