@@ -189,6 +189,19 @@ def test_calls_are_logged_and_profiled(tmp_path: Path, monkeypatch: pytest.Monke
     assert "aiter::fmha_fwd_hd256_fp8_causal_group_gfx950" in names
 
 
+def test_the_log_of_a_server_that_is_left_running_ends_somewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiter import _trace
+
+    log = tmp_path / "calls.jsonl"
+    monkeypatch.setenv("AITER_EMULATOR_LOG", str(log))
+    monkeypatch.setattr(_trace, "LONGEST_LOG", 200)
+    for _ in range(20):
+        _trace.log("kernel", "asm")
+    assert 200 <= log.stat().st_size < 400
+
+
 def _paged(layout: str, page: int) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor, torch.Tensor]:
     """A prompt of 50 tokens, its K and V in scattered pages of one of aiter's layouts, and the page table."""
     arguments = batch([50], 4, 2, 256)

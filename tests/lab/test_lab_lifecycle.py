@@ -102,6 +102,29 @@ def test_up_status_logs_down(port: int) -> None:
     assert lab("logs", "--port", str(port)).returncode == 0
 
 
+def test_two_commands_at_once_and_a_starter_that_was_killed_share_one_server(port: int) -> None:
+    """Whoever says ``lab up`` gets a server that answers, whether or not somebody else is starting it."""
+    command = [sys.executable, "-m", "fastfill", "lab", "up", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as starter:
+        deadline = time.monotonic() + 60
+        while runs.read(port) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        begun = runs.read(port)
+        assert begun is not None and begun.state() == "starting"
+        starter.kill()
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
+    ]
+    said = [process.communicate(timeout=TIMEOUT) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert [out for out, _ in said] == [f"http://127.0.0.1:{port}\n"] * 2
+    assert any("another command is starting a server" in err for _, err in said)
+    assert httpx.get(f"http://127.0.0.1:{port}/model_info", timeout=20, trust_env=False).status_code == 200
+    run = runs.read(port)
+    assert run is not None and run.state() == "running" and run.session == begun.session
+
+
 def test_what_a_crash_leaves_is_ended_and_the_port_is_used_again(port: int) -> None:
     assert lab("up", "--port", str(port)).returncode == 0
     run = runs.read(port)

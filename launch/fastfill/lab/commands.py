@@ -70,15 +70,11 @@ def up(
         state_dir=str(state_dir.absolute()) if state_dir else None,
     )
     spec.check()
-    present = server.running(spec)
-    if present is not None:
-        output.talk(f"lab: already running on port {port}")
-        _show(present, json)
-        return
-    _say_overrides(spec)
-    started = server.start(spec, timeout)
-    output.talk(f"lab: up in {started.seconds:.0f} s")
-    _show(_run_on(port), json)
+    if server.running(spec) is None:
+        _say_overrides(spec)
+    run, started = server.ensure(spec, timeout)
+    output.talk(f"lab: up in {started.seconds:.0f} s" if started else f"lab: already running on port {port}")
+    _show(run, json)
 
 
 @app.command()
@@ -178,15 +174,6 @@ def _say_overrides(spec: LabSpec) -> None:
 
     for name, value, why in command.overrides(spec):
         output.talk(f"lab: over the profile: --{name}{'' if value is None else ' ' + value}  ({why})")
-
-
-def _run_on(port: int) -> Run:
-    from fastfill.lab import runs
-
-    run = runs.read(port)
-    if run is None:
-        raise NotReadyError(f"the server on port {port} is gone", next_step=f"fastfill lab logs --port {port}")
-    return run
 
 
 def _show(run: Run, json: bool) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from fastfill import output
 from fastfill.errors import NotReadyError, UsageError
 from fastfill.lab import command, prepare, process, runs
 from fastfill.lab.progress import Progress
@@ -26,6 +28,7 @@ class LabServer:
     """A running lab server; a context manager that stops it.
 
     Attributes:
+        run: Its record.
         spec: What was asked for.
         url: ``http://127.0.0.1:<port>``.
         pid: The launcher.
@@ -37,7 +40,7 @@ class LabServer:
     """
 
     def __init__(self, run: Run, model_dir: Path, seconds: float) -> None:
-        self._run = run
+        self.run = run
         self.spec = run.spec
         self.url = run.url
         self.pid = run.session.leader
@@ -49,11 +52,11 @@ class LabServer:
 
     def alive(self) -> bool:
         """Whether its launcher still runs."""
-        return process.alive(self._run.session)
+        return process.alive(self.run.session)
 
     def memory_mb(self) -> int | None:
         """What it occupies, shared pages counted once, in 10^6 bytes."""
-        return process.memory_mb(self._run.session)
+        return process.memory_mb(self.run.session)
 
     def reference_logprobs(self, prompts: list[list[int]]) -> list[list[float]]:
         """What Hugging Face's code, in fp32, says of the same checkpoint: see ``reference.prompt_logprobs``."""
@@ -62,7 +65,7 @@ class LabServer:
 
     def stop(self) -> None:
         """End its processes and wait until the port is free; nothing happens when it is stopped already."""
-        stop(self._run)
+        stop(self.run)
 
     def __enter__(self) -> LabServer:
         return self
@@ -85,28 +88,78 @@ def start(spec: LabSpec, timeout: float = START_SECONDS) -> LabServer:
         NotReadyError: The port is taken, nothing could be installed, or the server died or did not answer in time; its
             last log lines are shown and nothing of it is left running.
     """
-    from filelock import FileLock
-
     spec.check()
+    with _lock(spec.port):
+        return _start(spec, timeout)
+
+
+def ensure(spec: LabSpec, timeout: float = START_SECONDS) -> tuple[Run, LabServer | None]:
+    """The server on the spec's port, started if none is there. Safe to call from several processes at once.
+
+    Returns:
+        Its record, ready, and the server if it was started here.
+
+    Raises:
+        UsageError: As :func:`start`, or the server there was started with other settings.
+        NotReadyError: As :func:`start`.
+    """
+    spec.check()
+    with _lock(spec.port):
+        present = running(spec)
+        if present is None:
+            started = _start(spec, timeout)
+            return started.run, started
+        return present if present.ready else _adopt(present, timeout), None
+
+
+@contextlib.contextmanager
+def _lock(port: int) -> Iterator[None]:
+    """Held while a server is started, until it answers."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(str(runs.folder(port) / "lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        output.talk(f"lab: another command is starting a server on port {port}; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _adopt(run: Run, timeout: float) -> Run:
+    """Wait for a server whose starter was killed before it answered."""
+    try:
+        _wait(run.spec, lambda: None if process.alive(run.session) else "", run.log, timeout)
+    except NotReadyError:
+        stop(run)
+        raise
+    run = replace(run, ready=True)
+    runs.write(run)
+    return run
+
+
+def _start(spec: LabSpec, timeout: float) -> LabServer:
     place = runs.folder(spec.port)
-    with FileLock(str(place / "lock")):
-        present = runs.read(spec.port)
-        if present is not None and present.state() != "dead":
-            raise UsageError(
-                f"a lab server is on port {spec.port} already",
-                where=present.url,
-                next_step=f"fastfill lab down --port {spec.port}, or give another --port",
-            )
-        if process.port_taken(spec.port):
-            raise NotReadyError(
-                f"port {spec.port} is taken by something that is not a lab server",
-                where=f"127.0.0.1:{spec.port}",
-                next_step=f"see what it is (ss -ltnp 'sport = :{spec.port}'), or give another --port",
-            )
-        if present is not None:
-            stop(present)
-        paths = prepare.paths(spec, place)
-        return _launch(spec, paths, timeout)
+    present = runs.read(spec.port)
+    if present is not None and present.state() != "dead":
+        raise UsageError(
+            f"a lab server is on port {spec.port} already",
+            where=present.url,
+            next_step=f"fastfill lab down --port {spec.port}, or give another --port",
+        )
+    if process.port_taken(spec.port):
+        raise NotReadyError(
+            f"port {spec.port} is taken by something that is not a lab server",
+            where=f"127.0.0.1:{spec.port}",
+            next_step=f"see what it is (ss -ltnp 'sport = :{spec.port}'), or give another --port",
+        )
+    if present is not None:
+        stop(present)
+    paths = prepare.paths(spec, place)
+    return _launch(spec, paths, timeout)
 
 
 def running(spec: LabSpec) -> Run | None:
@@ -148,9 +201,13 @@ def _launch(spec: LabSpec, paths: command.Paths, timeout: float) -> LabServer:
         command.argv(spec, paths), command.environment(spec, paths, os.environ), log, paths.run
     )
     run = Run(spec, session, ready=False, state_dir=paths.state)
+
+    def ended() -> str | None:
+        return None if child.poll() is None else f" (exit code {child.returncode})"
+
     try:
         runs.write(run)
-        _wait(spec, child, log, timeout)
+        _wait(spec, ended, log, timeout)
     except BaseException:
         stop(run)
         raise
@@ -159,14 +216,15 @@ def _launch(spec: LabSpec, paths: command.Paths, timeout: float) -> LabServer:
     return LabServer(run, paths.model, time.monotonic() - begun)
 
 
-def _wait(spec: LabSpec, child: subprocess.Popen[bytes], log: Path, timeout: float) -> None:
+def _wait(spec: LabSpec, ended: Callable[[], str | None], log: Path, timeout: float) -> None:
+    """Until it answers; ``ended`` says how its launcher ended, None while it lives."""
     deadline = time.monotonic() + timeout
     with Progress(f"lab: starting SGLang on port {spec.port}") as progress:
         while True:
-            if child.poll() is not None or _CHILD_FAILED in log.read_bytes():
-                code = "" if child.returncode is None else f" (exit code {child.returncode})"
+            how = ended()
+            if how is not None or _CHILD_FAILED in log.read_bytes():
                 raise NotReadyError(
-                    f"the server died at start{code}",
+                    f"the server died at start{how or ''}",
                     where=str(log),
                     detail=tail(log, LOG_LINES),
                     next_step="read the log; a refused setting is named there, with its fix",

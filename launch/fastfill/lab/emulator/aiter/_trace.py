@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 _loaded: set[str] = set()
+LONGEST_LOG = 64 << 20
+"""Bytes: a server that is left running must not fill the disk."""
 
 
 def _quiet() -> bool:
@@ -46,7 +48,8 @@ def log(level: str, name: str, **fields: Any) -> None:
     line = json.dumps({"level": level, "name": name, "pid": os.getpid(), "time": time.time(), **fields}) + "\n"
     # One write in append mode: the ranks of a server share the file.
     with Path(path).open("a", encoding="utf-8") as file:
-        file.write(line)
+        if file.tell() < LONGEST_LOG:
+            file.write(line)
 
 
 @contextmanager
