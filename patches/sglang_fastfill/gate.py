@@ -176,7 +176,8 @@ DYNAMIC: Final[dict[str, Callable[[PassFacts], bool]]] = {
 
 BATCH: Final[dict[str, Callable[[PassFacts], bool]]] = {
     "not_extend": lambda f: f.mode not in ("EXTEND", "MIXED"),
-    "no_prefix_info": lambda f: f.prefix_lens is None,
+    # One for each sequence, or we do not know which of them has a prefix.
+    "no_prefix_info": lambda f: f.prefix_lens is None or len(f.prefix_lens) != len(f.extend_lens),
     "prefix_mixed": _mixed,
     "prefix_chunk": lambda f: not _mixed(f) and any(_continues(f)),
     "prefix_radix": lambda f: not _mixed(f) and not all(_continues(f)),

@@ -83,6 +83,8 @@ PASS_CASES: list[tuple[str, dict[str, Any]]] = [
     ("not_extend", {"mode": "DLLM_EXTEND"}),
     ("not_extend", {"mode": "DRAFT_EXTEND_V2"}),
     ("no_prefix_info", {"prefix_lens": None}),
+    ("no_prefix_info", {"prefix_lens": []}),
+    ("no_prefix_info", {"prefix_lens": [0]}),
     ("prefix_mixed", {"mode": "MIXED", "prefix_lens": [0, 319], "extend_lens": [10, 1]}),
     ("prefix_chunk", {"prefix_lens": [128, 0], "ends": {"a": 128}}),
     ("prefix_radix", {"prefix_lens": [0, 16], "ends": {"a": 16}}),
