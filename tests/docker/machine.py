@@ -17,7 +17,9 @@ PORTS = range(31200, 31300)
 
 def run(*argv: str, check: bool = True, timeout: float = 600, **more: object) -> subprocess.CompletedProcess[str]:
     """A command with its output as text; a failure shows the end of it."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, cwd=more.pop("cwd", ROOT), **more)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=more.pop("cwd", ROOT), **more
+    )
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(argv)}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
     return done

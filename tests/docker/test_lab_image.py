@@ -144,7 +144,8 @@ def cached_steps(progress: str) -> dict[str, list[bool]]:
     stages: dict[str, str] = {}
     found: dict[str, list[bool]] = {}
     for line in progress.splitlines():
-        step = re.match(r"#(\d+) \[(?:\S+ )?(\S+) +\d+/\d+\]", line)
+        # FROM itself is no step that could be cached.
+        step = re.match(r"#(\d+) \[(?:\S+ )?(\S+) +\d+/\d+\] (?!FROM )", line)
         if step:
             stages[step[1]] = step[2]
         state = re.match(r"#(\d+) (CACHED|DONE)", line)
