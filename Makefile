@@ -44,13 +44,15 @@ lint: $(READY) ## Lint, types and format.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy launch/fastfill patches/sglang_fastfill
 	$(BIN)/yamllint --strict .
+	$(BIN)/fastfill pins render --check
 	git ls-files -z -- '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
 
 .PHONY: test
-test: lint ## Everything: lint, unit tests, the real backend, real lab servers.
+test: lint ## Everything: lint, unit tests, the real backend, real lab servers, real containers.
 	$(BIN)/pytest tests/unit tests/patches
 	$(BIN)/fastfill lab python --tests -- -m pytest tests/backend
 	$(BIN)/pytest tests/lab
+	$(BIN)/pytest tests/docker
 
 .PHONY: bench
 bench: $(READY) ## Print what gate and witness add to a layer call.
@@ -60,6 +62,8 @@ bench: $(READY) ## Print what gate and witness add to a layer call.
 lock: ## Write the requirement locks again (needs uv).
 	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
 	  requirements/dev.in --output-file requirements/dev.txt
+	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
+	  pyproject.toml --constraints requirements/dev.txt --output-file requirements/serve.txt
 
 .PHONY: prove-all
 prove-all: $(READY) ## What takes long or wants a GPU: writes the stamped files in results/.
