@@ -130,3 +130,10 @@ def test_locks_are_whole() -> None:
     names = {entry.split("==")[0] for entry in stack.lock.read_text().splitlines() if "==" in entry}
     assert {"sglang", "triton", "transformers", "typer", "filelock", "psutil", "pyelftools"} <= names
     assert "torch" not in names and "torchvision" not in names
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"{", b"[]", b"{}", b'{"num_hidden_layers": "many"}'])
+def test_a_model_whose_config_makes_no_sense_is_refused_before_anything_starts(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(UsageError, match="config cannot be used"):
+        LabSpec(model=str(tmp_path)).check()

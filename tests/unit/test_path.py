@@ -138,6 +138,14 @@ def test_unreachable_and_not_a_server(httpserver: HTTPServer) -> None:
     assert fastfill("path", "off", "--url", httpserver.url_for("/")).code == 2
 
 
+@pytest.mark.parametrize(
+    "url", ["http://a..b", f"http://{'x' * 300}", "http://[::1", "http://h:99999", "h:1", "ftp://h"]
+)
+def test_what_is_no_url(url: str) -> None:
+    ran = fastfill("path", "status", "--url", url)
+    assert ran.code == 2 and "Traceback" not in ran.err and "next:" in ran.err
+
+
 def test_usage() -> None:
     assert fastfill("path", "sideways", "--url", "http://h").code == 2
     assert fastfill("path", "off").code == 2

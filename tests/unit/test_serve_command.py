@@ -204,6 +204,9 @@ def test_no_model_and_a_missing_folder_are_usage_errors(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UsageError, match=r"config\.json is not valid JSON"):
         launch(options={"model-path": str(tmp_path)})
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(UsageError, match=r"config\.json holds no object"):
+        launch(options={"model-path": str(tmp_path)})
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def logs(
     from fastfill.lab import process, runs, server
 
     run = runs.read(port)
-    log = runs.folder(port) / "server.log"
+    log = runs.place_of(port) / "server.log"
     if not log.exists():
         raise NotReadyError(
             f"there is no log for port {port}", where=str(log), next_step=f"fastfill lab up --port {port}"

@@ -62,9 +62,15 @@ class Run:
 
 def folder(port: int) -> Path:
     """The run folder of a port, made if need be."""
-    place = cache.folder("run") / str(port)
+    cache.folder("run")
+    place = place_of(port)
     place.mkdir(exist_ok=True)
     return place
+
+
+def place_of(port: int) -> Path:
+    """The run folder of a port, which may not exist."""
+    return cache.root() / "run" / str(port)
 
 
 def write(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ class LabSpec:
         """Refuse what cannot be.
 
         Raises:
-            UsageError: An unknown stack or model, or a tensor-parallel size that the lab does not do.
+            UsageError: An unknown stack or model, a model whose config.json names no layers, or a tensor-parallel size
+                that the lab does not do.
         """
         stacks.find(self.stack)
         if self.model not in models.VARIANTS and not (Path(self.model) / "config.json").is_file():
@@ -55,6 +57,8 @@ class LabSpec:
                 where="--model",
                 next_step=f"use one of {', '.join(models.VARIANTS)}, or a folder with a config.json",
             )
+        if self.model not in models.VARIANTS:
+            _check_config(Path(self.model) / "config.json")
         if self.tp not in (1, 2):
             raise UsageError(f"the lab serves with --tp 1 or 2, not {self.tp}", where="--tp")
         if not 1 <= self.port <= 65535:
@@ -73,3 +77,19 @@ class LabSpec:
         """The settings in which another spec differs, as ``name: this, not that``."""
         mine, theirs = self.document(), other.document()
         return [f"{name}: {theirs[name]}, not {mine[name]}" for name in mine if mine[name] != theirs[name]]
+
+
+def _check_config(file: Path) -> None:
+    from fastfill.proof.expected import calls_per_pass
+
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("it holds no object")
+        calls_per_pass(config)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the model's config cannot be used: {error}",
+            where=str(file),
+            next_step=f"give a Hugging Face checkpoint's folder, or one of {', '.join(models.VARIANTS)}",
+        ) from None

@@ -24,6 +24,8 @@ def base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = parts.port
+        # As the name is looked up: labels of 1 to 63 characters.
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise UsageError(f"not a URL: {error}", where=url, next_step="--url http://HOST:PORT") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -61,15 +61,18 @@ def read(folder: Path) -> ModelFacts | None:
     """The facts of one checkpoint; None when it has no config.json (SGLang itself will say so).
 
     Raises:
-        UsageError: config.json is not valid JSON.
+        UsageError: config.json is not valid JSON, or no object.
     """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except OSError:
         return None
     except ValueError as error:
         raise UsageError(f"config.json is not valid JSON: {error}", where=str(folder / "config.json")) from None
-    text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
+    if not isinstance(config, dict):
+        raise UsageError("config.json holds no object", where=str(folder / "config.json"))
+    nested = config.get("text_config")
+    text: dict[str, Any] = nested if isinstance(nested, dict) else config
     q_heads = _count(text, "num_attention_heads")
     hidden = _count(text, "hidden_size")
     vision = config.get("vision_config")
