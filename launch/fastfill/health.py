@@ -39,6 +39,7 @@ def health(
 
     A busy server is not a sick one: under load the first token may take minutes, and then nothing is sent at all.
     """
+    _listens(url)
     from fastfill.proof.address import api_key
     from fastfill.proof.server import Server
     from fastfill.proof.transport import Transport
@@ -51,6 +52,19 @@ def health(
     except FastfillError as error:
         raise FastfillError(error.what, where=error.where, code=ExitCode.CHECK_FAILED) from None
     output.data(says)
+
+
+def _listens(url: str) -> None:
+    """Fail early, and before anything heavy is imported: while a server starts this is asked every few seconds."""
+    import socket
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        place = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+        socket.create_connection(place, timeout=5).close()
+    except (OSError, ValueError) as error:
+        raise FastfillError(f"nothing listens there yet: {error}", where=url, code=ExitCode.CHECK_FAILED) from None
 
 
 def _look(server: Server, kept: Path | None, wait: float) -> str:
