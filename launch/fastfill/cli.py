@@ -17,6 +17,7 @@ from fastfill import (
     preflight,
     profiles,
     prove,
+    selfcheck,
     serve,
     supervise,
 )
@@ -57,5 +58,6 @@ app.command("explain")(explain.explain)
 app.command("supervise", context_settings={"allow_extra_args": True})(supervise.supervise)
 app.add_typer(pins.app, name="pins")
 app.command("health")(health.health)
+app.command("selfcheck")(selfcheck.selfcheck)
 app.command("init")(init.init)
 app.add_typer(model.app, name="model")
