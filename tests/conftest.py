@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ports import free_port
+
 if TYPE_CHECKING:
     from fastfill.lab.server import LabServer
     from fastfill.lab.spec import LabSpec
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class LabServers:

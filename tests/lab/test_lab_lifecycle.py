@@ -20,6 +20,7 @@ import pytest
 from fastfill.lab import install, patched, process, runs, stacks
 from fastfill.lab.process import Session
 from fastfill.lab.spec import LabSpec
+from ports import free_port
 
 TIMEOUT = 400.0
 
@@ -29,13 +30,6 @@ def lab(*words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[st
     return subprocess.run(
         [sys.executable, "-m", "fastfill", "lab", *words], capture_output=True, text=True, timeout=timeout, check=False
     )
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def in_session(leader: int) -> list[psutil.Process]:

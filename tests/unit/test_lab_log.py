@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from fastfill.errors import NotReadyError
 from fastfill.lab.server import tail
+from fastfill.lab.spec import LabSpec
 
 
 def test_the_reason_is_shown_not_what_sglang_says_after_it(tmp_path: Path) -> None:
@@ -14,3 +18,10 @@ def test_the_reason_is_shown_not_what_sglang_says_after_it(tmp_path: Path) -> No
     log.write_text("\n".join(str(number) for number in range(50)) + "\n" + "x" * 1000)
     assert tail(log, 3).splitlines() == ["48", "49", "x" * 300]
     assert tail(tmp_path / "absent", 3) == ""
+
+
+def test_a_port_lost_while_starting_is_said_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 20001): in use\n")
+    with pytest.raises(NotReadyError, match="port 20001 was taken"):
+        server._wait(LabSpec(port=20001), lambda: None, log, 60)

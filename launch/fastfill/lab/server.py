@@ -22,6 +22,7 @@ START_SECONDS = 300.0
 LOG_LINES = 30
 # SGLang's launcher says this when a rank has died, then waits more than a minute for core dumps of GPUs.
 _CHILD_FAILED = b"SIGQUIT received"
+_PORT_LOST = b"error while attempting to bind on address"
 
 
 class LabServer:
@@ -228,6 +229,13 @@ def _wait(spec: LabSpec, ended: Callable[[], str | None], log: Path, timeout: fl
                     where=str(log),
                     detail=tail(log, LOG_LINES),
                     next_step="read the log; a refused setting is named there, with its fix",
+                )
+            if _PORT_LOST in log.read_bytes():
+                # SGLang's launcher then waits for ever, with its schedulers.
+                raise NotReadyError(
+                    f"port {spec.port} was taken by another process while the server started",
+                    where=f"127.0.0.1:{spec.port}",
+                    next_step=f"see what it is (ss -ltnp 'sport = :{spec.port}'), or give another --port",
                 )
             if _ready(spec.port, log):
                 return
