@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "backend"))
-os.environ["FASTFILL_STATE_DIR"] = tempfile.mkdtemp(prefix="fastfill-bench-")
+SCRATCH = tempfile.TemporaryDirectory(prefix="fastfill-bench-")
+os.environ["FASTFILL_STATE_DIR"] = SCRATCH.name
 
 import aiter
 import harness
@@ -32,7 +33,7 @@ from sglang_fastfill.ledger import LEDGER
 
 SOURCES = (
     "bench/gate_overhead.py",
-    *(f"patches/sglang_fastfill/{name}.py" for name in ("gate", "ledger", "prefill", "witness")),
+    *(f"patches/sglang_fastfill/{name}.py" for name in ("gate", "ledger", "memory", "prefill", "witness")),
     "patches/sglang-0.5.16/fp8-hd256-prefill.patch",
     "patches/sglang-0.5.16/fallback-unit-q-descale.patch",
 )
@@ -135,7 +136,7 @@ def main() -> None:
     parser.add_argument("--inner", type=int, default=200)
     parser.add_argument("--out", type=Path, help="write the result file here")
     arguments = parser.parse_args()
-    unpatched = harness.load_unpatched(Path(tempfile.mkdtemp(prefix="fastfill-bench-")))
+    unpatched = harness.load_unpatched(Path(SCRATCH.name))
     for module in (harness.patched_module, unpatched):
         stub(module)
     aiter.flash_attn_varlen_fp8_pertensor_func = no_kernel

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastfill.errors import NotReadyError
+from fastfill.lab import server
 from fastfill.lab.server import tail
 from fastfill.lab.spec import LabSpec
 
