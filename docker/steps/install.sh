@@ -6,6 +6,8 @@
 # Reads the wheel in /dist and the hashed lock /requirements/serve.txt. Of the lock only what the image lacks is
 # installed: its own packages, torch above all, keep their versions.
 set -eu
+# An image's interpreter is ours to add to, also where its distribution marks it as managed (PEP 668).
+export PIP_BREAK_SYSTEM_PACKAGES=1
 python=$1
 if [ $# -gt 1 ]; then
   found=$("$python" -c 'from importlib.metadata import version; print(version("sglang").split("+")[0])')

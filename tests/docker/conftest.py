@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lab_container import Lab
-from machine import HERE, bake, run
+from machine import HERE, IGNORED, ROOT, bake, run
 from vendor_standin import Vendor
 
 
@@ -48,10 +49,16 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lab_image(python_image: str, scratch: Path, record_testsuite_property) -> str:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This checkout as it was when the tests began: what is edited meanwhile rebuilds nothing."""
+    return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "checkout", ignore=IGNORED))
+
+
+@pytest.fixture(scope="session")
+def lab_image(python_image: str, scratch: Path, source: Path, record_testsuite_property) -> str:
     """fastfill-lab:latest, built by the one build entry."""
     begun = time.monotonic()
-    bake("lab", scratch)
+    bake("lab", scratch, context=source)
     record_testsuite_property("lab_build_seconds", round(time.monotonic() - begun))
     return "fastfill-lab:latest"
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from machine import HERE, ROOT, free_port, pip_options, run, wait
+from machine import HERE, IGNORED, ROOT, free_port, pip_options, run, wait
 
 sys.path.insert(0, str(ROOT / "tests/unit"))
 
@@ -23,7 +23,6 @@ import aiter_tree
 from fastfill.pinning import stack as stacks
 
 MODEL = "amd/Qwen3.5-397B-A17B-MXFP4"
-IGNORED = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__")
 
 
 class Vendor:
