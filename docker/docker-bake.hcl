@@ -7,12 +7,12 @@ variable "SOURCE_REVISION" { default = "" }
 
 # BEGIN PINS: `fastfill pins render` writes this from docker/stacks; edit the stack file instead.
 target "_pins" {
-  tags = ["fastfill:sglang-0.5.16-99a24f49f6e6"]
+  tags = ["fastfill:sglang-0.5.16-4d03fffc9da6"]
   args = {
     BASE_IMAGE = "the base image has no digest yet: run `fastfill pins resolve`"
     BASE_DIGEST = ""
     STACK = "sglang-0.5.16"
-    STACK_DIGEST = "99a24f49f6e6a774a85de64462b7c1901bce1b40cf2da977ef27a8f23513b08c"
+    STACK_DIGEST = "4d03fffc9da63e8e26cf59292174d96e5cd8bb3fd7aa92e299297e3f02f330e7"
     SGLANG_VERSION = "0.5.16"
     AITER_REPOSITORY = "https://github.com/ROCm/aiter.git"
     AITER_COMMIT = "c16d44b93a528b2a4bfd6d8d3409116d465872a9"
