@@ -64,6 +64,8 @@ lock: ## Write the requirement locks again (needs uv).
 	  requirements/dev.in --output-file requirements/dev.txt
 	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
 	  pyproject.toml --constraints requirements/dev.txt --output-file requirements/serve.txt
+	for name in build aiter; do uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate \
+	  --no-header $$( [ $$name = aiter ] && echo --no-deps ) requirements/$$name.in --output-file requirements/$$name.txt; done
 
 .PHONY: prove-all
 prove-all: $(READY) ## What takes long or wants a GPU: writes the stamped files in results/.

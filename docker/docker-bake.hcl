@@ -4,6 +4,7 @@
 
 variable "SOURCE_DATE_EPOCH" { default = null }
 variable "SOURCE_REVISION" { default = "" }
+variable "FASTFILL_LAB_TORCH_INDEX" { default = "" }
 
 # BEGIN PINS: `fastfill pins render` writes this from docker/stacks; edit the stack file instead.
 target "_pins" {
@@ -45,4 +46,5 @@ target "lab" {
   inherits   = ["_common"]
   dockerfile = "docker/lab.Dockerfile"
   tags       = ["fastfill-lab:latest"]
+  args       = { FASTFILL_LAB_TORCH_INDEX = FASTFILL_LAB_TORCH_INDEX }
 }

@@ -10,8 +10,8 @@ FROM ${PYTHON_IMAGE} AS environment
 RUN useradd --uid 1000 --create-home fastfill \
     && install -d -o fastfill /opt/lab /dist /requirements /var/lib/fastfill /var/lib/fastfill/state
 USER 1000
-# PyTorch's CPU builds are in no other index; "" where pip's own settings lead to them.
-ARG FASTFILL_LAB_TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# The index of PyTorch's CPU builds, which are in no other; empty where pip's own settings lead to them.
+ARG FASTFILL_LAB_TORCH_INDEX=
 COPY requirements/lab-torch.txt requirements/lab.txt /requirements/
 # What only a compiler or a GPU needs is left out of the image: 0.4 GB.
 RUN --mount=type=bind,from=wheels,target=/wheels \

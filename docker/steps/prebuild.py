@@ -19,7 +19,7 @@ from typing import Any
 
 ARCH = "gfx950"
 PATH_MODULES = ("module_aiter_core", "module_fmha_v3_varlen_fwd", "module_fmha_v3_fwd")
-# What SGLang's fp8 prefill falls back to: paged, causal, per-tensor scales (aiter/ops/mha.py names modules by features).
+# What SGLang's fp8 prefill falls back to: paged, causal, per-tensor scales (aiter/ops/mha.py names modules so).
 FALLBACK = "mha_batch_prefill_fp8bf16_nlogits_nbias_mask_nlse_ndropout_pertensor_nsink"
 FALLBACK_BASE = "module_mha_batch_prefill"
 FALLBACK_FILTER = "*fp8bf16*_nlogits*_nbias*_mask*_nlse*_ndropout*_pertensor*_nsink*"
