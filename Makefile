@@ -48,10 +48,13 @@ lint: $(READY) ## Lint, types and format.
 	git ls-files -z -- '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
 
 .PHONY: test
-test: lint ## Everything: lint, unit tests, the real backend, real lab servers, real containers.
+test: lint ## Lint, unit tests, the real backend, real lab servers.
 	$(BIN)/pytest tests/unit tests/patches
 	$(BIN)/fastfill lab python --tests -- -m pytest tests/backend
 	$(BIN)/pytest tests/lab
+
+.PHONY: test-docker
+test-docker: $(READY) ## Images and containers on a real engine (root; Debian 12, or an engine in DOCKER_HOST).
 	$(BIN)/pytest tests/docker
 
 .PHONY: bench

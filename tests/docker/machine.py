@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 IGNORED = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__")
 PORTS = range(31200, 31300)
+PLANTED = "planted-build-secret-55d1"
+"""Stands in what a build is given as a secret; no layer may hold it."""
 
 
 def run(*argv: str, check: bool = True, timeout: float = 600, **more: object) -> subprocess.CompletedProcess[str]:
@@ -62,7 +64,7 @@ def pip_options(target: str, folder: Path) -> list[str]:
     A company's index, certificate or folder of wheels is this machine's own: it goes in as a secret and as a named
     context, and stays out of the image.
     """
-    lines = ["[global]", "timeout = 180"]
+    lines = [f"# {PLANTED}", "[global]", "timeout = 180"]
     for name in ("index-url", "cert", "trusted-host"):
         value = pip_setting(f"global.{name}")
         if value:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from lab_container import Lab
-from machine import run
+from machine import PLANTED, run
 
 KEY, ADMIN = "sk-planted-ordinary-7f3a", "sk-planted-admin-91bc"
 
@@ -71,3 +72,25 @@ def test_it_is_found_nowhere(locked: Lab) -> None:
 
 def test_the_file_that_carries_them_is_the_servers_alone(locked: Lab) -> None:
     assert locked.exec("stat", "-c", "%a %u", "/var/lib/fastfill/state/keys.yaml").strip() == "600 1000"
+
+
+def held(image: str, words: list[bytes]) -> set[bytes]:
+    """Which of some words stand anywhere in an image: every layer, as ``docker save`` writes it, and its metadata."""
+    found: set[bytes] = set()
+    overlap = max(map(len, words)) - 1
+    with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saving:
+        assert saving.stdout is not None
+        before = b""
+        while piece := saving.stdout.read(1 << 24):
+            window = before + piece
+            found |= {word for word in words if word in window}
+            before = window[-overlap:]
+    assert saving.returncode == 0
+    return found
+
+
+def test_no_layer_holds_a_secret(locked: Lab, lab_image: str) -> None:
+    known = b"Which prompts take the fast path, and why the others do not: this line is in no image."
+    there = b"SGLANG_AITER_FMHA_FP8_ASM"
+    words = [KEY.encode(), ADMIN.encode(), PLANTED.encode(), known, there]
+    assert held(lab_image, words) == {there}, "the layers are readable, and hold no secret"

@@ -20,11 +20,18 @@ class Client:
     def __init__(self, server: LabServer) -> None:
         self.http = httpx.Client(base_url=server.url, timeout=300, trust_env=False)
 
-    def generate(self, ids: list[int] | list[list[int]], rid: Any = None, new: int = 4, **options: Any) -> Any:
+    def generate(
+        self,
+        ids: list[int] | list[list[int]],
+        rid: Any = None,
+        new: int = 4,
+        ignore_eos: bool = True,
+        **options: Any,
+    ) -> Any:
         """SGLang's own answer to token ids, greedy."""
         body = {
             "input_ids": ids,
-            "sampling_params": {"temperature": 0, "max_new_tokens": new, "ignore_eos": True},
+            "sampling_params": {"temperature": 0, "max_new_tokens": new, "ignore_eos": ignore_eos},
             **options,
         }
         if rid is not None:
