@@ -56,6 +56,10 @@ class StatePart(_Part):
     detail: str
 
 
+class AnswersPart(StatePart):
+    """The comparison of answers."""
+
+
 class CoveragePart(_Part):
     """Shares of the server's prefill since it started, 0 to 1; null where nothing was prefilled."""
 
@@ -108,7 +112,7 @@ class ProveDocument(_Part):
     ranks: list[RankPart] = []
     witnesses: list[WitnessPart] = []
     control: StatePart = StatePart(status="not_run", detail="")
-    answers: StatePart = StatePart(status="not_checked", detail="this version does not compare answers")
+    answers: AnswersPart = AnswersPart(status="not_checked", detail="")
     coverage: CoveragePart = CoveragePart()
     attempts: list[AttemptPart] = []
     notes: list[str] = []
@@ -143,6 +147,7 @@ def document(
         ],
         witnesses=[WitnessPart(witness="counters", says=says, detail=detail)],
         control=StatePart(status=verdict.control.status, detail=verdict.control.detail),
+        answers=AnswersPart(status=verdict.answers.status, detail=verdict.answers.detail),
         coverage=CoveragePart(
             tokens=verdict.coverage.tokens,
             attention_work=verdict.coverage.attention_work,
@@ -152,7 +157,7 @@ def document(
             AttemptPart(
                 rid=one.rid, prompt_tokens=one.prompt_tokens, outcome=judge(one).outcome.value, detail=judge(one).why
             )
-            for one in (*evidence.attempts, *evidence.controls)
+            for one in evidence.sent()
         ],
         notes=notes,
         server=_server(evidence),

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from fastfill.proof.answers import AnswersEvidence
 from fastfill.proof.counters import Counters
-from fastfill.proof.wire import RankPasses, ServerFacts, Status, Wire
+from fastfill.proof.sent import Attempt
+from fastfill.proof.wire import ServerFacts, Status, Wire
 
-
-class Attempt(Wire):
-    """One request that was sent, and the passes that each rank remembers of it.
-
-    Attributes:
-        dp: The data-parallel rank it was routed to; None on a server without data parallelism.
-        prompt_tokens: Its length in tokens, as sent.
-        answer: Whether the server answered it, refused it, or took longer than there was time.
-        detail: The refusal in the server's words.
-    """
-
-    rid: str
-    dp: int | None = None
-    prompt_tokens: int
-    answer: Literal["answered", "refused", "timed_out"]
-    detail: str = ""
-    ranks: tuple[RankPasses, ...] = ()
+__all__ = ["Attempt", "Evidence"]
 
 
 class Evidence(Wire):
@@ -37,6 +21,7 @@ class Evidence(Wire):
         attempts: The probes, in order.
         controls: The negative controls, in order; empty where none was sent.
         no_control: Why no control was sent.
+        answers: What was seen of the server's answers; None where none were compared.
         deadline_s: How long the proof was given, in seconds.
         deadline_passed: Whether that ran out.
     """
@@ -50,7 +35,12 @@ class Evidence(Wire):
     attempts: tuple[Attempt, ...] = ()
     controls: tuple[Attempt, ...] = ()
     no_control: str = ""
+    answers: AnswersEvidence | None = None
     status_after: Status | None = None
     counters_after: Counters | None = None
     deadline_s: float = 0.0
     deadline_passed: bool = False
+
+    def sent(self) -> tuple[Attempt, ...]:
+        """Every request of the proof, whatever it was for."""
+        return (*self.attempts, *self.controls, *(self.answers.sent() if self.answers else ()))

@@ -34,6 +34,22 @@ class Talk(Protocol):
         """Something that takes a while."""
 
 
+class Visit(NamedTuple):
+    """One proof under way: what each of its steps needs.
+
+    Attributes:
+        size: How long a request is, in tokens.
+        pool: Token ids to draw prompts from.
+    """
+
+    server: Server
+    plan: Plan
+    deadline: Deadline
+    talk: Talk
+    size: Length
+    pool: tuple[int, ...]
+
+
 class Plan(NamedTuple):
     """What the operator asked for."""
 
@@ -74,56 +90,70 @@ def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Eviden
 def _send_and_read(
     server: Server, evidence: Evidence, size: Length, plan: Plan, deadline: Deadline, talk: Talk
 ) -> Evidence:
-    places = targets(evidence.server.dp_size)
-    usual, most = (len(places) + 1) * size.tokens, (len(places) + 1) * plan.attempts * size.tokens
+    visit = Visit(server, plan, deadline, talk, size, server.ordinary_ids())
+    cost = sum(step.tokens(visit, evidence) for step in STEPS)
     talk.check(
         "probe",
         "note",
-        f"will send {usual} prompt tokens, control included: {size.tokens} a request ({size.why}); "
-        f"at most {most} if other traffic spoils them",
+        f"will send {cost} prompt tokens, control included: {size.tokens} a request ({size.why}); "
+        f"at most {cost * plan.attempts} if other traffic spoils them",
     )
-    pool = server.ordinary_ids()
-    attempts: list[Attempt] = []
-    for place in places:
-        attempts += _until_fair(server, RID_PREFIX, size.tokens, pool, place, plan, deadline, talk)
-    controls: list[Attempt] = []
-    no_control = ""
-    if all(_fired(attempts, place) for place in places):
-        status = server.status()
-        if status and all(rank.forced_fallback_allowed for rank in status.ranks):
-            controls += _until_fair(server, CONTROL_RID_PREFIX, size.tokens, pool, places[0], plan, deadline, talk)
-        else:
-            no_control = (
-                "the server does not allow forced fallbacks (FASTFILL_ALLOW_FORCED_FALLBACK=1, set by profiles)"
-            )
-            talk.check("control", "note", f"not possible: {no_control}")
-    evidence = evidence.model_copy(
-        update={
-            "attempts": tuple(attempts),
-            "controls": tuple(controls),
-            "no_control": no_control,
-            "deadline_passed": deadline.passed(),
-        }
-    )
+    for step in STEPS:
+        evidence = step.run(visit, evidence)
+    evidence = evidence.model_copy(update={"deadline_passed": deadline.passed()})
     try:
         return _read_again(server, evidence)
     except TimedOut:
         # It did not answer the probe either: that is the finding, not that it is still silent.
-        if any(attempt.answer == "timed_out" for attempt in (*attempts, *controls)):
+        if any(attempt.answer == "timed_out" for attempt in evidence.sent()):
             return evidence
         raise
 
 
-def _until_fair(
-    server: Server,
-    prefix: str,
-    tokens: int,
-    pool: tuple[int, ...],
-    place: int | None,
-    plan: Plan,
-    deadline: Deadline,
-    talk: Talk,
-) -> Iterator[Attempt]:
+def _probe(visit: Visit, evidence: Evidence) -> Evidence:
+    """A probe to every data-parallel rank."""
+    attempts: list[Attempt] = []
+    for place in targets(evidence.server.dp_size):
+        attempts += until_fair(visit, RID_PREFIX, place)
+    return evidence.model_copy(update={"attempts": tuple(attempts)})
+
+
+def _control(visit: Visit, evidence: Evidence) -> Evidence:
+    """The negative control, once every probe fired."""
+    if not fired(evidence):
+        return evidence
+    status = visit.server.status()
+    if status and all(rank.forced_fallback_allowed for rank in status.ranks):
+        place = targets(evidence.server.dp_size)[0]
+        return evidence.model_copy(update={"controls": tuple(until_fair(visit, CONTROL_RID_PREFIX, place))})
+    why = "the server does not allow forced fallbacks (FASTFILL_ALLOW_FORCED_FALLBACK=1, set by profiles)"
+    visit.talk.check("control", "note", f"not possible: {why}")
+    return evidence.model_copy(update={"no_control": why})
+
+
+class Step(NamedTuple):
+    """A part of the proof that sends something.
+
+    Attributes:
+        run: Sends it, and returns the evidence with its part added.
+        tokens: How many prompt tokens that takes where nothing is sent again.
+    """
+
+    run: Callable[[Visit, Evidence], Evidence]
+    tokens: Callable[[Visit, Evidence], int]
+
+
+STEPS = (
+    Step(_probe, lambda visit, evidence: visit.size.tokens * len(targets(evidence.server.dp_size))),
+    Step(_control, lambda visit, _: visit.size.tokens),
+)
+"""In the order in which they are run."""
+
+
+def until_fair(visit: Visit, prefix: str, place: int | None) -> Iterator[Attempt]:
+    """Send requests until one is a fair trial, or there is no point in sending more."""
+    server, plan, deadline, talk, size, pool = visit
+    tokens = size.tokens
     name = "control" if prefix == CONTROL_RID_PREFIX else "probe"
     for number in range(1, plan.attempts + 1):
         if deadline.passed():
@@ -189,13 +219,18 @@ def _caught_up(evidence: Evidence) -> bool:
     if evidence.counters_before is None or evidence.counters_after is None:
         return True
     rose = rise(evidence.counters_before, evidence.counters_after)
-    owed = ring_calls((*evidence.attempts, *evidence.controls))
+    owed = ring_calls(evidence.sent())
     return all(
         rose.get(rank, Counter())[key] >= count for rank, counts in owed.items() for key, count in counts.items()
     )
 
 
-def _fired(attempts: list[Attempt], place: int | None) -> bool:
+def fired(evidence: Evidence) -> bool:
+    """Whether a fair probe to each data-parallel rank made a fast-path call."""
+    return all(_fired(evidence.attempts, place) for place in targets(evidence.server.dp_size))
+
+
+def _fired(attempts: tuple[Attempt, ...], place: int | None) -> bool:
     return any(
         is_ours(call)
         for attempt in attempts

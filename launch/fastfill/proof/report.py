@@ -66,6 +66,7 @@ def conclusion(document: ProveDocument) -> list[str]:
         lines.append(f"  reason:   {document.reason.id}: {document.reason.meaning}{seen}")
         lines.append(f"  fix:      {document.reason.fix}")
     lines.append(f"  control:  {document.control.status}: {document.control.detail}")
+    lines.append(f"  answers:  {document.answers.status}: {document.answers.detail}")
     for witness in document.witnesses:
         lines.append(f"  {witness.witness + ':':<10}{witness.says}: {witness.detail}")
     share = document.coverage

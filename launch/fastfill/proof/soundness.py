@@ -66,7 +66,7 @@ def _sightings(evidence: Evidence) -> list[tuple[str, dict[Rank, int]]]:
     for where, status in (("the first status", evidence.status_before), ("the last status", evidence.status_after)):
         if status is not None:
             found.append((where, {one.rank: one.pid for one in status.ranks}))
-    for attempt in (*evidence.attempts, *evidence.controls):
+    for attempt in evidence.sent():
         found.append((f"the passes of {attempt.rid}", {one.rank: one.pid for one in attempt.ranks}))
     return found
 
@@ -117,7 +117,7 @@ def _counters(evidence: Evidence) -> Unsound | None:
         for key, value in counts.items():
             if value < 0:
                 return "several_servers", f"the counter of {rank} {key.fn} {key.kernel} went backwards by {-value}"
-    for rank, counts in ring_calls((*evidence.attempts, *evidence.controls)).items():
+    for rank, counts in ring_calls(evidence.sent()).items():
         for key, owed in counts.items():
             counted = rose.get(rank, Counter())[key]
             if counted < owed:

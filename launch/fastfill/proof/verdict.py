@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from fastfill.proof.answers import Answers, judge_answers
 from fastfill.proof.attempt import Outcome, judge
 from fastfill.proof.control import Control, judge_control
 from fastfill.proof.coverage import Coverage, coverage
@@ -34,6 +35,7 @@ class Verdict(NamedTuple):
         reason: Why it is not FIRED; None when it is.
         summary: One sentence.
         ranks: One account a rank, of the probe that counted for it.
+        answers: Whether the answers of fast path and fallback were compared, and how that ended.
         counters_say: Whether the counters bear the ring out: seen, contradicts or cannot say, and the detail.
     """
 
@@ -42,6 +44,7 @@ class Verdict(NamedTuple):
     summary: str
     ranks: tuple[Tally, ...]
     control: Control
+    answers: Answers
     coverage: Coverage
     counters_say: tuple[Literal["seen", "contradicts", "cannot_say"], str]
 
@@ -55,14 +58,15 @@ def decide(evidence: Evidence) -> Verdict:
     """Judge a proof.
 
     The order matters: first what makes the measurement worthless (INVALID), then what kept it from being made
-    (NOT_EXERCISED), then the count.
+    (NOT_EXERCISED), then whether the answers are right (WRONG), then the count.
     """
     ranks = _tallies(evidence)
     control = Control("not_run", "the probe did not fire")
+    answers = judge_answers(evidence.answers)
     counters: tuple[Literal["seen", "contradicts", "cannot_say"], str] = ("cannot_say", "no fair probe to compare with")
 
     def verdict(name: Name, reason: Finding | None, summary: str) -> Verdict:
-        return Verdict(name, reason, summary, ranks, control, coverage(evidence.counters_after), counters)
+        return Verdict(name, reason, summary, ranks, control, answers, coverage(evidence.counters_after), counters)
 
     def invalid(found: tuple[str, str]) -> Verdict:
         return verdict("INVALID", find(found[0]), found[1])
@@ -94,6 +98,8 @@ def decide(evidence: Evidence) -> Verdict:
     control = judge_control(evidence)
     if control.finding:
         return invalid((control.finding, control.detail))
+    if answers.finding:
+        return verdict("WRONG", find(answers.finding), answers.detail)
     short = tuple(one for one in ranks if one.layers > 0 and one not in fired)
     if short:
         named = "; ".join(_shortfall(one) for one in short)
