@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fastfill.lab.needle import task
+
 VARIANTS = {
     "dense": "Qwen3, head dim 256, 4 q heads on 2 kv heads, 2 layers",
     "dense-hd128": "Qwen3, head dim 128: the kernel is not for it",
@@ -67,6 +69,16 @@ def _dense_config(head_dim: int, heads: int, kv_heads: int) -> dict[str, Any]:
         "torch_dtype": "bfloat16",
         "eos_token_id": token_id("<|endoftext|>"),
         "bos_token_id": token_id("<|endoftext|>"),
+    }
+
+
+def _needle_config() -> dict[str, Any]:
+    return _dense_config(256, 4, 2) | {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        task.CONFIG_KEY: task.TASK,
     }
 
 
@@ -144,6 +156,7 @@ def config(variant: str) -> dict[str, Any]:
         "dense-hd128": lambda: _dense_config(128, 4, 2),
         "dense-gqa6": lambda: _dense_config(256, 12, 2),
         "hybrid": _hybrid_config,
+        "needle": _needle_config,
     }[variant]()
 
 

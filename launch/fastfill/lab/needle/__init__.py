@@ -1,0 +1,1 @@
+"""A tiny model that retrieves: its task, its weights, and the script that trained them."""
