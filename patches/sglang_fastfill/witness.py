@@ -127,6 +127,7 @@ class Witness:
         dp = ranks.attn_dp_rank if ranks.attn_dp_size > 1 else ranks.dp_rank or 0
         self.rank = {"pp": int(ranks.pp_rank), "dp": int(dp), "tp": int(ranks.tp_rank)}
         self.number = 0
+        self.since = time.time()
         self.place = state.folder()
         self.ring = ring.Ring(self.place, self.rank) if self.place else None
         self.meters = meters.build(self.rank)
@@ -223,6 +224,9 @@ class Witness:
             "forced_fallback_allowed": state.truthy(os.environ.get(state.ALLOW_FORCED_FALLBACK)),
             "metrics": self.meters is not None,
             "context_len": int(runner.model_config.context_len),
+            # What a reader of the server's log must know: since when, and whether aiter says what it loads.
+            "since": self.since,
+            "aiter_log_level": os.environ.get("AITER_LOG_LEVEL", ""),
         }
 
 

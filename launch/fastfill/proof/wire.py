@@ -100,7 +100,11 @@ class Model(Wire):
 
 
 class RankStatus(Wire):
-    """What one rank says of itself."""
+    """What one rank says of itself.
+
+    ``since`` is when its witness began, seconds since 1970, before its first pass; 0 where it does not say.
+    ``aiter_log_level`` is AITER_LOG_LEVEL in the rank, empty where it is unset, None where it does not say.
+    """
 
     rank: Rank
     pid: int
@@ -116,6 +120,8 @@ class RankStatus(Wire):
     model: Model
     forced_fallback_allowed: bool = False
     context_len: int = 0
+    since: float = 0.0
+    aiter_log_level: str | None = None
 
 
 class Status(Wire):
@@ -141,3 +147,4 @@ class ServerFacts(Wire):
     chunked_prefill_size: int | None = None
     max_req_input_len: int | None = None
     page_size: int | None = None
+    random_seed: int | None = None
