@@ -144,6 +144,7 @@ class PassFacts:
         rids: Request ids, one per sequence; may be empty.
         ends: Where each recently prefilled request's last chunk ended, in tokens, by rid.
         forced_fallback_allowed: The profile allows the negative control.
+        prefix_reached: This SGLang can bring the cached tokens of this batch to the kernel as well.
     """
 
     operator_off: bool
@@ -154,6 +155,7 @@ class PassFacts:
     rids: Sequence[str]
     ends: Mapping[str, int]
     forced_fallback_allowed: bool
+    prefix_reached: bool = False
 
 
 def _continues(facts: PassFacts) -> list[bool]:
@@ -178,9 +180,9 @@ BATCH: Final[dict[str, Callable[[PassFacts], bool]]] = {
     "not_extend": lambda f: f.mode not in ("EXTEND", "MIXED"),
     # One for each sequence, or we do not know which of them has a prefix.
     "no_prefix_info": lambda f: f.prefix_lens is None or len(f.prefix_lens) != len(f.extend_lens),
-    "prefix_mixed": _mixed,
-    "prefix_chunk": lambda f: not _mixed(f) and any(_continues(f)),
-    "prefix_radix": lambda f: not _mixed(f) and not all(_continues(f)),
+    "prefix_mixed": lambda f: not f.prefix_reached and _mixed(f),
+    "prefix_chunk": lambda f: not f.prefix_reached and not _mixed(f) and any(_continues(f)),
+    "prefix_radix": lambda f: not f.prefix_reached and not _mixed(f) and not all(_continues(f)),
     "forced_fallback": lambda f: (
         f.forced_fallback_allowed and any(rid.startswith(FALLBACK_RID_PREFIX) for rid in f.rids)
     ),
@@ -199,6 +201,7 @@ class LayerVerdict:
         stops: Ids of the conditions that hold, in the tables' order.
         reason: The first of them, None when the layer may fire.
         token_limit: Packed tokens in one batch from which the kernel's offsets overflow.
+        context_limit: Tokens of one sequence, prefix included, from which its k and v offsets overflow.
         flag: The flag is on (a layer that may not fire still saturates when it is).
         facts: What was decided on.
     """
@@ -206,6 +209,7 @@ class LayerVerdict:
     stops: tuple[str, ...]
     reason: str | None
     token_limit: int
+    context_limit: int
     flag: bool
     facts: LayerFacts
 
@@ -218,25 +222,33 @@ class PassVerdict:
         stops: Ids of the conditions that hold, in the tables' order.
         reason: The first of them, None when the pass may fire.
         tokens: Packed new tokens of the batch.
+        longest: Tokens of its longest sequence, prefix included.
     """
 
     stops: tuple[str, ...]
     reason: str | None
     tokens: int
+    longest: int
 
 
 def _ordered(ids: list[str]) -> tuple[str, ...]:
     return tuple(sorted(ids, key=ORDER.__getitem__))
 
 
+def _limit(row_bytes: int) -> int:
+    """The number of rows that no longer fits into a 32-bit offset."""
+    return -(-ADDRESS_LIMIT // max(row_bytes, 1))
+
+
 def judge_layer(facts: LayerFacts) -> LayerVerdict:
     """Decide every deployment condition of a layer but those of ``DYNAMIC``."""
     stops = _ordered([id for id, holds in DEPLOYMENT.items() if holds(facts)])
-    limit = -(-ADDRESS_LIMIT // (max(facts.q_heads, 1) * BYTES_PER_HEAD_ROW))
+    guarded = "batch_too_large" in SIZE_GUARDED
     return LayerVerdict(
         stops=stops,
         reason=stops[0] if stops else None,
-        token_limit=limit if "batch_too_large" in SIZE_GUARDED else _NO_LIMIT,
+        token_limit=_limit(facts.q_heads * BYTES_PER_HEAD_ROW) if guarded else _NO_LIMIT,
+        context_limit=_limit(facts.kv_heads * HEAD_DIM) if guarded else _NO_LIMIT,
         flag="flag_off" not in stops,
         facts=facts,
     )
@@ -247,19 +259,25 @@ def judge_pass(facts: PassFacts) -> PassVerdict:
     held = [id for id, holds in DYNAMIC.items() if holds(facts)]
     held += [id for id, holds in BATCH.items() if holds(facts)]
     stops = _ordered(held)
-    return PassVerdict(stops=stops, reason=stops[0] if stops else None, tokens=sum(facts.extend_lens))
+    longest = max((p + e for p, e in zip(facts.prefix_lens or (), facts.extend_lens, strict=False)), default=0)
+    return PassVerdict(stops, stops[0] if stops else None, tokens=sum(facts.extend_lens), longest=longest)
 
 
 def all_reasons(layer: LayerVerdict, forward_pass: PassVerdict) -> tuple[str, ...]:
     """Every condition that stops this layer in this pass, in the tables' order; empty when the path fires."""
     held = [*layer.stops, *forward_pass.stops]
-    if forward_pass.tokens >= layer.token_limit:
+    if forward_pass.tokens >= layer.token_limit or forward_pass.longest >= layer.context_limit:
         held.append("batch_too_large")
     return _ordered(held)
 
 
 def reason(layer: LayerVerdict, forward_pass: PassVerdict) -> str | None:
     """The first condition that stops this layer in this pass, None when the path fires."""
-    if layer.reason is None and forward_pass.reason is None and forward_pass.tokens < layer.token_limit:
+    if (
+        layer.reason is None
+        and forward_pass.reason is None
+        and forward_pass.tokens < layer.token_limit
+        and forward_pass.longest < layer.context_limit
+    ):
         return None
     return first(all_reasons(layer, forward_pass))

@@ -29,8 +29,8 @@ class Meters:
         self._rank = (str(rank["pp"]), str(rank["dp"]), str(rank["tp"]))
         self._calls = Counter(
             "fastfill:prefill_attention_calls",
-            "Prefill attention calls by function, kernel reached and head dim.",
-            ("fn", "kernel", "head_dim", "draft", *RANK_LABELS),
+            "Prefill attention calls by function, kernel reached, head dim, and whether a sequence had a prefix.",
+            ("fn", "kernel", "head_dim", "draft", "prefix", *RANK_LABELS),
         )
         self._skips = Counter(
             "fastfill:prefill_skips",
@@ -39,13 +39,13 @@ class Meters:
         )
         self._tokens = Counter(
             "fastfill:prefill_tokens",
-            "Prefilled tokens by kernel and, off the fast path, by reason.",
-            ("kernel", "reason", *RANK_LABELS),
+            "Prefilled tokens by kernel, off the fast path by reason, and by whether a sequence had a prefix.",
+            ("kernel", "reason", "prefix", *RANK_LABELS),
         )
         self._work = Counter(
             "fastfill:prefill_attention_work",
-            "Query-key pairs per head, summed over layer calls, by kernel and, off the fast path, by reason.",
-            ("kernel", "reason", *RANK_LABELS),
+            "Query-key pairs per head, summed over layer calls, labelled as fastfill:prefill_tokens.",
+            ("kernel", "reason", "prefix", *RANK_LABELS),
         )
         self._saturated = Counter(
             "fastfill:saturated",
@@ -79,6 +79,7 @@ class Meters:
         shares: list[Share],
         *,
         draft: bool,
+        prefix: bool,
         tokens: int,
         work: float,
         saturated: int,
@@ -90,19 +91,22 @@ class Meters:
             reasons: The gate's reasons, per layer call.
             shares: The pass's layer calls by kernel and reason.
             draft: The pass was the draft model's.
+            prefix: A sequence of the pass had a prefix. From SGLang 0.5.19 on such passes can fire.
             tokens: New tokens of the pass.
             work: Query-key pairs per head and layer.
             saturated: Saturated elements since the server started.
         """
-        flag = str(draft).lower()
+        flag, cached = str(draft).lower(), str(prefix).lower()
         for (function, kernel, dim), count in calls.items():
-            self._calls.labels(function, kernel, str(dim), flag, *self._rank).inc(count)
+            self._calls.labels(function, kernel, str(dim), flag, cached, *self._rank).inc(count)
         for reason, count in reasons.items():
             self._skips.labels(reason, *self._rank).inc(count)
         layer_calls = sum(calls.values())
         for share in shares:
-            self._tokens.labels(share.kernel, share.reason, *self._rank).inc(tokens * share.fraction)
-            self._work.labels(share.kernel, share.reason, *self._rank).inc(work * share.fraction * max(layer_calls, 1))
+            self._tokens.labels(share.kernel, share.reason, cached, *self._rank).inc(tokens * share.fraction)
+            self._work.labels(share.kernel, share.reason, cached, *self._rank).inc(
+                work * share.fraction * max(layer_calls, 1)
+            )
         if saturated > self._last_saturated:
             self._saturated.labels(*self._rank).inc(saturated - self._last_saturated)
             self._last_saturated = saturated

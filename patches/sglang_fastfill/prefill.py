@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sglang_fastfill import deployment, gate
+from sglang_fastfill import context, deployment, gate, passes
 from sglang_fastfill.conditions import CONDITIONS
 from sglang_fastfill.ledger import LEDGER
 from sglang_fastfill.memory import Memory
@@ -21,6 +21,10 @@ try:
     import aiter
 except ImportError:
     aiter = None
+
+
+DECIDES = True
+"""SGLang's own head-dim-256 branches (0.5.17 and later) ask this and give way: they have no off switch, no guards."""
 
 
 class FastPathError(RuntimeError):
@@ -35,10 +39,11 @@ class Prefill:
         fires: Whether ``attend`` is to be called instead of the backend's own attention.
     """
 
-    __slots__ = ("_k8", "_k_descale", "_layer", "_q8", "_unit", "_v8", "_v_descale", "fires", "write")
+    __slots__ = ("_context", "_k8", "_k_descale", "_layer", "_q8", "_unit", "_v8", "_v_descale", "fires", "write")
 
-    def __init__(self, backend: Any, layer: Any) -> None:
+    def __init__(self, backend: Any, layer: Any, where: context.Context | None) -> None:
         self._layer = layer
+        self._context = where
         self._unit = backend.k_scale
         self._k_descale = descale(layer.k_scale, self._unit)
         self._v_descale = descale(layer.v_scale, self._unit)
@@ -91,28 +96,58 @@ class Prefill:
             FastPathError: The kernel raised.
         """
         layer = self._layer
+        metadata = backend.forward_metadata
         offsets = backend.qo_indptr[: forward_batch.batch_size + 1]
-        longest = backend.forward_metadata.max_q_len
+        where = self._context
         try:
-            out = aiter.flash_attn_varlen_fp8_pertensor_func(
-                self._q8,
-                self._k8,
-                self._v8,
-                self._unit,
-                self._k_descale,
-                self._v_descale,
-                offsets,
-                offsets,
-                longest,
-                longest,
-                softmax_scale=layer.scaling,
-                causal=True,
-            )
+            if where is None:
+                out = self._packed(self._k8, self._v8, offsets, offsets, metadata.max_q_len, metadata.max_q_len)
+            elif where.slots is not None:
+                k8, v8 = context.gather(backend, layer, where.slots)
+                out = self._packed(k8, v8, offsets, where.offsets, metadata.max_q_len, where.longest)
+            else:
+                out = self._paged(backend, where, offsets, metadata.max_q_len)
         except Exception as error:
             raise FastPathError(_complaint(layer, error)) from error
         if out.dtype != backend.input_dtype:
             out = out.to(backend.input_dtype)
         return out.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+
+    def _packed(self, k8: Any, v8: Any, q_offsets: Any, k_offsets: Any, longest_q: int, longest_k: int) -> Any:
+        return aiter.flash_attn_varlen_fp8_pertensor_func(
+            self._q8,
+            k8,
+            v8,
+            self._unit,
+            self._k_descale,
+            self._v_descale,
+            q_offsets,
+            k_offsets,
+            longest_q,
+            longest_k,
+            softmax_scale=self._layer.scaling,
+            causal=True,
+        )
+
+    def _paged(self, backend: Any, where: context.Context, offsets: Any, longest_q: int) -> Any:
+        k_cache, v_cache = context.in_place(backend, self._layer)
+        return aiter.mha_batch_prefill_func(
+            self._q8,
+            k_cache,
+            v_cache,
+            offsets,
+            where.offsets,
+            where.pages,
+            longest_q,
+            where.longest,
+            softmax_scale=self._layer.scaling,
+            causal=True,
+            window_size=(-1, -1),
+            q_descale=self._unit,
+            k_descale=self._k_descale,
+            v_descale=self._v_descale,
+            kv_last_page_lens=where.last,
+        )
 
 
 def _complaint(layer: Any, error: Exception) -> str:
@@ -127,48 +162,12 @@ def _complaint(layer: Any, error: Exception) -> str:
 LAYERS: dict[tuple[int, int], gate.LayerVerdict] = {}
 """Verdict of every layer seen so far, by backend and layer id, for the rank's status."""
 
-MEMORIES: list[Memory] = []
-"""One per attention backend, for the witness to read the saturation counts."""
-
 
 def _judge_layer(backend: Any, layer: Any, k: torch.Tensor | None, sinks: Any) -> gate.LayerVerdict:
     facts = deployment.layer_facts(backend, layer, has_kv=k is not None, sinks=sinks is not None)
     verdict = gate.judge_layer(facts)
     layer.fastfill_verdict = verdict
     LAYERS[id(backend), layer.layer_id] = verdict
-    return verdict
-
-
-def _memory(backend: Any) -> Memory:
-    memory = Memory(backend.device)
-    backend.fastfill_memory = memory
-    MEMORIES.append(memory)
-    return memory
-
-
-def _capturing() -> bool:
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
-
-
-def _judge_pass(backend: Any, forward_batch: Any) -> gate.PassVerdict:
-    memory: Memory = getattr(backend, "fastfill_memory", None) or _memory(backend)
-    prefixes = forward_batch.extend_prefix_lens_cpu
-    extends = forward_batch.extend_seq_lens_cpu or []
-    rids = getattr(forward_batch, "rids", None) or []
-    facts = gate.PassFacts(
-        operator_off=memory.switch.is_off(),
-        capturing=_capturing(),
-        mode=forward_batch.forward_mode.name,
-        prefix_lens=prefixes,
-        extend_lens=extends,
-        rids=rids,
-        ends=memory.ends,
-        forced_fallback_allowed=memory.allow_forced,
-    )
-    verdict = gate.judge_pass(facts)
-    if prefixes is not None:
-        memory.remember(rids, prefixes, extends)
-    forward_batch.fastfill_pass = (backend, forward_batch.forward_mode, prefixes, verdict)
     return verdict
 
 
@@ -212,28 +211,27 @@ def begin(
             reasons, first = LEDGER.reasons, verdict.stops[0]
             reasons[first] = reasons.get(first, 0) + 1
         return None
-    held = forward_batch.__dict__.get("fastfill_pass")
+    forward_pass: passes.Pass | None = forward_batch.__dict__.get("fastfill_pass")
     if (
-        held is not None
-        and held[0] is backend
-        and held[1] is forward_batch.forward_mode
-        # SGLang gives a batch that it uses again (data-parallel padding) new lists.
-        and held[2] is forward_batch.extend_prefix_lens_cpu
+        forward_pass is None
+        or forward_pass.backend is not backend
+        or forward_pass.mode is not forward_batch.forward_mode
+        or forward_pass.prefixes is not forward_batch.extend_prefix_lens_cpu
     ):
-        forward_pass = held[3]
-    else:
-        forward_pass = _judge_pass(backend, forward_batch)
+        forward_pass = passes.judge(backend, forward_batch)
     if sinks is not None and not verdict.facts.sinks:
         verdict = _judge_layer(backend, layer, k, sinks)
-    reason = gate.reason(verdict, forward_pass)
+    if not forward_pass.final and verdict.reason is None:
+        forward_pass.finish(forward_batch, layer)
+    reason = gate.reason(verdict, forward_pass.verdict)
     if reason is not None:
         LEDGER.skip(reason)
     if k is None or v is None or backend.kv_cache_dtype != FP8 or backend.use_mla:
         return None
-    if "not_extend" in forward_pass.stops:
+    if "not_extend" in forward_pass.verdict.stops:
         return None
     memory = backend.fastfill_memory
-    prefill = Prefill(backend, layer)
+    prefill = Prefill(backend, layer, forward_pass.context)
     if reason is None:
         prefill.fire(backend, q, k, v, memory)
     else:

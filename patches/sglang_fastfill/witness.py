@@ -174,6 +174,7 @@ class Witness:
                     reasons,
                     work.shares(calls, reasons, "unpatched"),
                     draft=draft,
+                    prefix=any(prefixes),
                     tokens=sum(extends),
                     work=work.attention_work(prefixes, extends),
                     saturated=_saturated(),
@@ -232,9 +233,9 @@ class Witness:
 
 def _saturated() -> int:
     """Saturated elements up to the pass before this one, without waiting for the device."""
-    from sglang_fastfill import prefill
+    from sglang_fastfill import passes
 
-    return sum(memory.saturated_so_far() for memory in prefill.MEMORIES)
+    return sum(memory.saturated_so_far() for memory in passes.MEMORIES)
 
 
 _complained: set[str] = set()

@@ -12,7 +12,7 @@ import torch
 from harness import FP8, ROUTES, Engine, cast, overflowing_casts, reference, relative_error
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sglang_fastfill import prefill, state
+from sglang_fastfill import passes, prefill, state
 
 FAST = "flash_attn_varlen_fp8_pertensor_func"
 PAGED = "mha_batch_prefill_func"
@@ -274,8 +274,8 @@ def test_no_host_synchronisation_and_one_judgement_a_pass(batch: int, monkeypatc
     engine = Engine()
     engine.extend({70: 4})  # the layer's own conditions are decided here
     judged: list[int] = []
-    real = prefill._judge_pass
-    monkeypatch.setattr(prefill, "_judge_pass", lambda *a: judged.append(1) or real(*a))
+    real = passes.judge
+    monkeypatch.setattr(passes, "judge", lambda *a: judged.append(1) or real(*a))
     monkeypatch.setattr(aiter, FAST, lambda q, *_a, **_k: torch.empty(q.shape, dtype=torch.bfloat16))
     forward_batch = engine.batch(dict.fromkeys(range(1, batch + 1), 2))
     q, k, v = engine.inputs(2 * batch, seed=1)

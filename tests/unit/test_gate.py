@@ -138,6 +138,30 @@ def test_batch_size_limit(heads: int, limit: int) -> None:
     assert reason_of(layer, {"extend_lens": [limit - 1, 1]}) == "batch_too_large"
 
 
+@pytest.mark.parametrize(("kv_heads", "limit"), [(1, 16_777_216), (2, 8_388_608), (3, 5_592_406)])
+def test_context_limit(kv_heads: int, limit: int) -> None:
+    """2^32 / (kv heads x 256) tokens of one sequence, prefix included: facts of the disassembled kernel."""
+    layer = {"q_heads": kv_heads, "kv_heads": kv_heads}
+    near = {"prefix_lens": [limit - 101, 0], "extend_lens": [100, 20], "prefix_reached": True}
+    assert reason_of(layer, near) is None
+    assert reason_of(layer, {**near, "extend_lens": [101, 20]}) == "batch_too_large"
+    assert reason_of(layer, {**near, "prefix_lens": [0, limit - 20]}) == "batch_too_large"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"mode": "MIXED", "prefix_lens": [0, 319], "extend_lens": [10, 1]},
+        {"prefix_lens": [128, 0], "ends": {"a": 128}},
+        {"prefix_lens": [0, 16]},
+    ],
+)
+def test_a_prefix_stops_nothing_where_it_can_be_brought_to_the_kernel(case: dict[str, Any]) -> None:
+    assert reason_of({}, case) in ("prefix_mixed", "prefix_chunk", "prefix_radix")
+    assert reason_of({}, {**case, "prefix_reached": True}) is None
+    assert reason_of({}, {**case, "prefix_reached": True, "rids": ["fastfill-fallback-1", "b"]}) == "forced_fallback"
+
+
 def test_the_tables_order_decides_across_layer_and_pass() -> None:
     assert reason_of({"qk_head_dim": 128}, {"operator_off": True}) == "operator_off"
     assert reason_of({"flag": False}, {"operator_off": True}) == "flag_off"
