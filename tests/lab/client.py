@@ -90,7 +90,11 @@ class Client:
     def work(self) -> dict[tuple[str, str], float]:
         """Attention work so far by (kernel, reason)."""
         counted = self.counters("fastfill:prefill_attention_work_total")
-        return {(dict(labels)["kernel"], dict(labels)["reason"]): value for labels, value in counted.items()}
+        spent: dict[tuple[str, str], float] = {}
+        for labels, value in counted.items():
+            key = dict(labels)["kernel"], dict(labels)["reason"]
+            spent[key] = spent.get(key, 0.0) + value
+        return spent
 
 
 def prompt(length: int, seed: int | None = None) -> list[int]:
