@@ -70,6 +70,17 @@ lock: ## Write the requirement locks again (needs uv).
 	for name in build aiter; do uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate \
 	  --no-header $$( [ $$name = aiter ] && echo --no-deps ) requirements/$$name.in --output-file requirements/$$name.txt; done
 
+# Each release prefers the versions of lab.txt (it starts as a copy), and keeps what differs.
+LAB_LOCK := uv pip compile --config-file requirements/lab.uv.toml -p 3.11 --python-platform x86_64-manylinux_2_34 \
+  --no-emit-package torch --quiet --generate-hashes --no-annotate --no-header requirements/lab.in
+
+.PHONY: lock-lab
+lock-lab: ## Write the locks of the lab's SGLang releases again (needs uv).
+	$(LAB_LOCK) --output-file requirements/lab.txt
+	for wanted in requirements/lab-0.*.in; do lock=$${wanted%.in}.txt; cp requirements/lab.txt $$lock; \
+	  $(LAB_LOCK) --override $$wanted --output-file $$lock; \
+	  $(PYTHON) requirements/differences.py requirements/lab.txt $$lock; done
+
 .PHONY: prove-all
 prove-all: $(READY) ## What takes long or wants a GPU: writes the stamped files in results/.
 	$(BIN)/fastfill lab python --tests -- bench/gate_overhead.py --out results/gate-overhead.json

@@ -6,6 +6,18 @@ import importlib
 from typing import Any
 
 
+def rank(runner: Any) -> dict[str, int]:
+    """Pipeline, data and tensor-parallel rank of this process, by SGLang's model runner.
+
+    Up to 0.5.20 the runner holds them; from 0.5.22 the process's runtime context does, under the same names.
+    """
+    ranks = getattr(runner, "ps", None)
+    if ranks is None:
+        ranks = importlib.import_module("sglang.srt.runtime_context").get_parallel()
+    dp = ranks.attn_dp_rank if ranks.attn_dp_size > 1 else ranks.dp_rank or 0
+    return {"pp": int(ranks.pp_rank), "dp": int(dp), "tp": int(ranks.tp_rank)}
+
+
 def prefill_backend(backend: Any) -> Any:
     """The backend that computes prefill attention, inside SGLang's hybrid wrappers."""
     for _ in range(4):

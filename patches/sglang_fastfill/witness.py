@@ -123,9 +123,7 @@ class Witness:
     """One rank's memory of its passes."""
 
     def __init__(self, runner: Any) -> None:
-        ranks = runner.ps
-        dp = ranks.attn_dp_rank if ranks.attn_dp_size > 1 else ranks.dp_rank or 0
-        self.rank = {"pp": int(ranks.pp_rank), "dp": int(dp), "tp": int(ranks.tp_rank)}
+        self.rank = identity.rank(runner)
         self.number = 0
         self.since = time.time()
         self.place = state.folder()

@@ -185,7 +185,7 @@ def test_flag_off_is_the_unpatched_server_token_for_token(lab_server: Start) -> 
     assert fired(passes) == [False]
     assert reasons(passes) == [["flag_off"]]
     assert not [key for key in client.work() if key[0] == "asm"]
-    theirs = Client(lab_server(LabSpec(profile="off", patched=False)))
+    theirs = Client(lab_server(LabSpec(profile="off", stack="sglang-0.5.16-unpatched")))
     assert ours == [theirs.tokens(ids, new=24) for ids in prompts]
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from fastfill import data
 from fastfill.errors import UsageError
-from fastfill.lab import command, models, packages, stacks
+from fastfill.lab import command, models, packages, patched, stacks
 from fastfill.lab.command import Paths
 from fastfill.lab.spec import LabSpec
 
 PATHS = Paths(
     python=Path("/env/bin/python"),
     links=Path("/links"),
-    pristine=Path("/env/pristine"),
+    sources=None,
     model=Path("/models/dense"),
     run=Path("/run/31000"),
     state=Path("/run/31000/state"),
@@ -64,8 +65,9 @@ def test_two_ranks_get_a_thread_each() -> None:
     assert "SGLANG_CPU_OMP_THREADS_BIND" not in command.environment(LabSpec(), PATHS, {})
 
 
-def test_an_unpatched_server_reads_the_wheels_files() -> None:
-    assert command.environment(LabSpec(patched=False), PATHS, {})["FASTFILL_LAB_SOURCES"] == "/env/pristine"
+def test_a_server_reads_other_files_of_sglang_where_it_is_told_to() -> None:
+    elsewhere = PATHS._replace(sources=Path("/env/pristine"))
+    assert command.environment(LabSpec(), elsewhere, {})["FASTFILL_LAB_SOURCES"] == "/env/pristine"
     assert "FASTFILL_LAB_SOURCES" not in command.environment(LabSpec(), PATHS, {})
 
 
@@ -119,17 +121,61 @@ def test_the_environments_name_changes_with_a_lock(tmp_path: Path) -> None:
     assert stack.environment_name().startswith("sglang-0.5.16-")
 
 
+def pins(lock: Path) -> dict[str, str]:
+    """The versions that a lock names; every entry is pinned and hashed, or pip's --require-hashes refuses it."""
+    entries = lock.read_text().replace("\\\n", " ").splitlines()
+    assert entries
+    for entry in entries:
+        assert "==" in entry and "--hash=sha256:" in entry, entry
+    return dict(entry.split()[0].split("==") for entry in entries)
+
+
 def test_locks_are_whole() -> None:
-    """Every requirement is pinned and hashed: pip's --require-hashes refuses anything else."""
     stack = stacks.find("sglang-0.5.16")
-    for lock in (stack.lock, stack.torch_lock):
-        entries = lock.read_text().replace("\\\n", " ").splitlines()
-        assert entries
-        for entry in entries:
-            assert "==" in entry and "--hash=sha256:" in entry, entry
-    names = {entry.split("==")[0] for entry in stack.lock.read_text().splitlines() if "==" in entry}
+    assert pins(stack.torch_lock)
+    names = pins(stack.lock).keys()
     assert {"sglang", "triton", "transformers", "typer", "filelock", "psutil", "pyelftools"} <= names
     assert "torch" not in names and "torchvision" not in names
+
+
+@pytest.mark.parametrize("version", stacks.RELEASES[1:])
+def test_a_later_releases_lock_holds_what_differs_and_nothing_else(version: str) -> None:
+    stack = stacks.find(f"sglang-{version}")
+    assert stack.over is not None and stack.over.over is None
+    base, own = pins(stack.over.lock), pins(stack.lock)
+    assert own["sglang"] == version
+    assert all(base.get(name) != pinned for name, pinned in own.items())
+    wanted = [line for line in stack.lock.with_suffix(".in").read_text().splitlines() if not line.startswith("#")]
+    assert all({**base, **own}[name] == pinned for name, pinned in (line.split("==") for line in wanted))
+    assert stack.environment_name().startswith(f"sglang-{version}-")
+    assert stack.environment_name() != stack._replace(over=stack.over._replace(lock=stack.lock)).environment_name()
+
+
+def test_a_release_is_patched_as_soon_as_there_is_a_series_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "patches", lambda: tmp_path)
+    for version in ("0.5.16", "0.5.23"):
+        assert f"sglang-{version}-unpatched" not in stacks.names()
+        assert not stacks.find(f"sglang-{version}").patched
+        (tmp_path / f"sglang-{version}").mkdir()
+        (tmp_path / f"sglang-{version}" / "series").touch()
+        assert stacks.find(f"sglang-{version}").patched
+        assert not stacks.find(f"sglang-{version}-unpatched").patched
+        assert f"sglang-{version}-unpatched" in stacks.names()
+    assert stacks.find("sglang-0.5.23").environment_name() == stacks.find("sglang-0.5.23-unpatched").environment_name()
+    assert not stacks.find("sglang-0.5.19-unpatched").patched
+
+
+def test_an_unpatched_stack_reads_the_wheels_files_wherever_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment is shared: what another checkout has patched stays patched, and is not served."""
+    stack = stacks.find("sglang-0.5.19-unpatched")
+    assert patched.sources(stack, tmp_path) is None
+    (tmp_path / "fastfill-series").mkdir()
+    (tmp_path / "fastfill-series" / "stamp.json").write_text('{"sha256": "of another series"}')
+    assert patched.sources(stack, tmp_path) == tmp_path / patched.PRISTINE
 
 
 @pytest.mark.parametrize("text", [b"\xff", b"{", b"[]", b"{}", b'{"num_hidden_layers": "many"}'])

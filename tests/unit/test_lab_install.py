@@ -76,6 +76,28 @@ def test_an_interrupted_installation_leaves_nothing_and_is_begun_again(
     assert environment.stat().st_mtime_ns == before
 
 
+def test_an_environment_over_another_adds_what_differs_and_sees_the_rest(stack: Stack, tmp_path: Path) -> None:
+    newer = tmp_path / "newer.txt"
+    newer.write_text(_entry("pluggy"))
+    older = tmp_path / "older.txt"
+    older.write_text(_entry("iniconfig"))
+    base = stack._replace(name="base", lock=older)
+    over = stack._replace(name="over", lock=newer, over=base)
+    environment = install.ensure(over)
+    answer = subprocess.run(
+        [install.python_of(environment), "-c", "import iniconfig, pluggy; print(iniconfig.__file__, pluggy.__file__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    theirs, ours = answer.stdout.split()
+    assert Path(theirs).is_relative_to(install.ensure(base))
+    assert Path(ours).is_relative_to(environment)
+    shutil.rmtree(install.ensure(base))
+    install.ensure(over)
+    assert (install.ensure(base) / "bin").is_dir(), "what it lies on is made again"
+
+
 def test_an_interrupt_while_installing_removes_the_half(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -46,7 +46,7 @@ class Paths(NamedTuple):
     Attributes:
         python: The environment's interpreter.
         links: The folder that holds fastfill's packages (``packages.link``).
-        pristine: Unpatched files of SGLang.
+        sources: Files of SGLang to be read in the place of the installed ones; None for none.
         model: The checkpoint.
         run: The run folder: log, call log, state.
         state: The state folder.
@@ -54,7 +54,7 @@ class Paths(NamedTuple):
 
     python: Path
     links: Path
-    pristine: Path
+    sources: Path | None
     model: Path
     run: Path
     state: Path
@@ -82,9 +82,11 @@ def argv(spec: LabSpec, paths: Paths) -> list[str]:
     return [*words, *spec.flags]
 
 
-def on_a_cpu(links: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which the lab's interpreter runs SGLang's code on a CPU."""
+def on_a_cpu(links: Path, inherited: Mapping[str, str], sources: Path | None = None) -> dict[str, str]:
+    """The environment in which the lab's interpreter runs SGLang's code on a CPU; ``sources`` as in :class:`Paths`."""
     env = {name: value for name, value in inherited.items() if not name.startswith(_DROPPED)}
+    if sources is not None:
+        env["FASTFILL_LAB_SOURCES"] = str(sources)
     return env | {
         "PYTHONPATH": os.pathsep.join(map(str, python_path(links))),
         "PYTHONUNBUFFERED": "1",
@@ -104,7 +106,7 @@ def on_a_cpu(links: Path, inherited: Mapping[str, str]) -> dict[str, str]:
 
 def environment(spec: LabSpec, paths: Paths, inherited: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of the server."""
-    env = on_a_cpu(paths.links, inherited) | {
+    env = on_a_cpu(paths.links, inherited, paths.sources) | {
         "AITER_EMULATOR_LOG": str(paths.run / "aiter.jsonl"),
         "AITER_EMULATOR_LAYERS": str(attention_layers(spec.model)),
     }
@@ -112,8 +114,6 @@ def environment(spec: LabSpec, paths: Paths, inherited: Mapping[str, str]) -> di
         env["OMP_NUM_THREADS"] = "1"
         # Only the number of parts matters: it is how SGLang's CPU engine learns the number of ranks.
         env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank) for rank in range(spec.tp))
-    if not spec.patched:
-        env["FASTFILL_LAB_SOURCES"] = str(paths.pristine)
     return env
 
 

@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_STACK = "Which SGLang: sglang-0.5.16 to sglang-0.5.23; with -unpatched: as its wheel has it."
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": False}
 app.command("run", context_settings=_PASS_ON)(container.run)
 app.command("adopt", hidden=True)(container.adopt)
@@ -38,14 +39,13 @@ def up(
     ] = "dense",
     port: Port = 30000,
     tp: Annotated[int, typer.Option(min=1, max=2, help="Tensor-parallel ranks.")] = 1,
-    stack: Annotated[str, typer.Option(help="Which SGLang.")] = "sglang-0.5.16",
+    stack: Annotated[str, typer.Option(help=_STACK)] = "sglang-0.5.16",
     env: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE for the server; AITER_EMULATOR_FAULT=... asks for a fault.")
     ] = None,
     allow: Annotated[
         list[str] | None, typer.Option(help="Start although serve refuses this finding (its id, or all).")
     ] = None,
-    unpatched: Annotated[bool, typer.Option("--unpatched", help="Serve SGLang's own files, for comparison.")] = False,
     state_dir: Annotated[Path | None, typer.Option(help="Default: a fresh folder.", show_default=False)] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the server.")] = 300.0,
     json: Json = False,
@@ -66,7 +66,6 @@ def up(
         env=dict(assignment(word) for word in env or []),
         flags=tuple(ctx.args),
         allow=tuple(allow or ()),
-        patched=not unpatched,
         state_dir=str(state_dir.absolute()) if state_dir else None,
     )
     spec.check()
@@ -142,7 +141,7 @@ def logs(
 @app.command(context_settings=_PASS_ON)
 def python(
     ctx: typer.Context,
-    stack: Annotated[str, typer.Option(help="Which SGLang.")] = "sglang-0.5.16",
+    stack: Annotated[str, typer.Option(help=_STACK)] = "sglang-0.5.16",
     tests: Annotated[bool, typer.Option("--tests", help="With pytest and hypothesis.")] = False,
 ) -> None:
     """Run the lab's Python, with SGLang, fastfill and the emulated aiter.

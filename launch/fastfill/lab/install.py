@@ -15,7 +15,10 @@ from fastfill.lab import cache, interpreter
 from fastfill.lab.stacks import Stack
 
 SIZE_GB = 4.0
-"""Free disk that an installation needs: 2.3 GB of packages, and what pip unpacks meanwhile."""
+"""Free disk that a whole environment needs: 2.3 GB of packages, and what pip unpacks meanwhile."""
+OVERLAY_GB = 1.0
+"""The same for one that lies on another: SGLang and the few packages of which it wants another version."""
+_BASE = "fastfill-base.pth"
 _NETWORK = re.compile(
     r"NewConnectionError|NameResolutionError|name resolution|Connection refused|ConnectTimeout|ReadTimeout"
     r"|Network is unreachable|ProxyError|No matching distribution|Could not find a version",
@@ -34,6 +37,7 @@ def ensure(stack: Stack) -> Path:
     """
     from filelock import FileLock
 
+    under = ensure(stack.over) if stack.over else None
     name = stack.environment_name()
     place = cache.folder("environments") / name
     if place.is_dir():
@@ -41,7 +45,7 @@ def ensure(stack: Stack) -> Path:
     with FileLock(str(place) + ".lock"):
         if not place.is_dir():
             _clean(place)
-            _install(stack, place)
+            _install(stack, place, under)
     return place
 
 
@@ -83,18 +87,26 @@ def _clean(place: Path) -> None:
         shutil.rmtree(partial)
 
 
-def _install(stack: Stack, place: Path) -> None:
+def _install(stack: Stack, place: Path, under: Path | None) -> None:
     interpreter.require_platform()
     base = interpreter.find(stack.python)
-    cache.require_space(place.parent, SIZE_GB, "the lab's environment")
+    cache.require_space(place.parent, OVERLAY_GB if under else SIZE_GB, "the lab's environment")
     partial = _partial(place)
     started = time.monotonic()
-    output.talk(f"lab: installing {stack.name} into {place} (once; about two minutes)")
+    how_long = "half a minute" if under else "about two minutes"
+    output.talk(f"lab: installing SGLang {stack.sglang} into {place} (once; {how_long})")
     try:
         _run([str(base), "-m", "venv", str(partial)], "making the environment", partial)
         command = pip(partial)
-        _run([*command, *_torch_source(), "-r", str(stack.torch_lock)], "torch", partial)
+        if under is None:
+            _run([*command, *_torch_source(), "-r", str(stack.torch_lock)], "torch", partial)
         _run([*command, "-r", str(stack.lock)], f"SGLang {stack.sglang} and its packages", partial)
+        if under is not None and stack.over is not None:
+            # Python's own means: what the environment lacks is looked for in the other one, behind its own packages.
+            # Written last, so that pip has seen this environment alone.
+            (site_packages(partial, stack) / _BASE).write_text(
+                f"{site_packages(under, stack.over)}\n", encoding="utf-8"
+            )
         partial.rename(place)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

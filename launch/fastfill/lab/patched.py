@@ -1,7 +1,7 @@
 """Keeps the environment's SGLang patched with the series at hand, and its unpatched files beside it.
 
 The environment outlives a series: when the series has changed, the old one, of which the environment holds a copy, is
-taken out first.
+taken out first. An unpatched stack shares the environment and changes nothing in it: it reads the unpatched files.
 """
 
 from __future__ import annotations
@@ -20,6 +20,26 @@ from fastfill.lab.stacks import Stack
 PRISTINE = "fastfill-pristine"
 """In the environment: the files of SGLang that the series changes, as the wheel has them."""
 _APPLIED = "fastfill-series"
+
+
+def sources(stack: Stack, environment: Path) -> Path | None:
+    """Make the environment ready to serve the stack.
+
+    Returns:
+        A folder whose files of SGLang are to be read in the place of the installed ones; None where these are right.
+
+    Raises:
+        FastfillError: The series does not apply.
+        NotReadyError: SGLang had to be reinstalled and could not be.
+    """
+    from filelock import FileLock
+
+    if stack.patched:
+        ensure(stack, environment)
+        return None
+    with FileLock(str(environment) + ".lock"):
+        # Without a stamp nobody has patched this environment: its files are the wheel's.
+        return environment / PRISTINE if _stamp(environment) is not None else None
 
 
 def ensure(stack: Stack, environment: Path) -> Path:

@@ -22,7 +22,7 @@ def paths(spec: LabSpec, place: Path) -> command.Paths:
     """
     stack = stacks.find(spec.stack)
     environment = install.ensure(stack)
-    pristine = patched.ensure(stack, environment)
+    sources = patched.sources(stack, environment)
     links = packages.link()
     python = install.python_of(environment)
     model = model_folder(spec.model, python, links)
@@ -32,7 +32,7 @@ def paths(spec: LabSpec, place: Path) -> command.Paths:
         shutil.rmtree(state, ignore_errors=True)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     (place / "aiter.jsonl").unlink(missing_ok=True)
-    return command.Paths(python=python, links=links, pristine=pristine, model=model, run=place, state=state)
+    return command.Paths(python=python, links=links, sources=sources, model=model, run=place, state=state)
 
 
 def model_folder(model: str, python: Path, links: Path) -> Path:
@@ -63,7 +63,7 @@ def model_folder(model: str, python: Path, links: Path) -> Path:
     return place
 
 
-def run_python(argv: list[str], stack: str = "sglang-0.5.16", stdin: str = "") -> str:
+def run_python(argv: list[str], stack: str = stacks.DEFAULT, stdin: str = "") -> str:
     """Run the lab's interpreter, installed and patched first if need be.
 
     Returns:
@@ -85,7 +85,7 @@ def interpreter_of(stack: str, *, tests: bool = False) -> tuple[Path, dict[str, 
     """The lab's interpreter and its environment variables; with ``tests`` it has pytest and hypothesis."""
     chosen = stacks.find(stack)
     environment = install.ensure(chosen)
-    patched.ensure(chosen, environment)
+    sources = patched.sources(chosen, environment)
     if tests:
         install.ensure_extra(environment, data.requirements() / "lab-test.txt")
-    return install.python_of(environment), command.on_a_cpu(packages.link(), os.environ)
+    return install.python_of(environment), command.on_a_cpu(packages.link(), os.environ, sources)

@@ -23,11 +23,10 @@ class LabSpec:
         port: Where it listens.
         host: The address it listens on.
         tp: Tensor-parallel size, 1 or 2.
-        stack: Which SGLang.
+        stack: Which SGLang; ``<name>-unpatched`` serves the release's own files.
         env: Variables for the server; they win over the profile's. The emulator's faults go here.
         flags: Further SGLang flags; they win over the lab's.
         allow: Ids of refusals of ``fastfill serve`` that are accepted; ("all",) for a server that is wrong on purpose.
-        patched: False serves the unpatched files of the same SGLang, for comparison.
         state_dir: The state folder; None for a fresh one in the run folder.
     """
 
@@ -36,11 +35,10 @@ class LabSpec:
     port: int = DEFAULT_PORT
     host: str = "127.0.0.1"
     tp: int = 1
-    stack: str = "sglang-0.5.16"
+    stack: str = stacks.DEFAULT
     env: dict[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
-    patched: bool = True
     state_dir: str | None = None
 
     def check(self) -> None:
