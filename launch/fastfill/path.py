@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,36 +26,59 @@ Admin = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 
 
-@app.command("off")
-def off(
-    url: Url,
-    who: Who = None,
-    why: Why = "",
-    api_key_file: Key = None,
-    admin_api_key_file: Admin = None,
-    as_json: Json = False,
-) -> None:
-    """Send every prefill to the fallback from the next forward pass on; kept over a restart.
+def _turning(state: Literal["on", "off"]) -> Callable[..., None]:
+    """The command that turns the switch to one side."""
+
+    def turn(
+        url: Url,
+        who: Who = None,
+        why: Why = "",
+        api_key_file: Key = None,
+        admin_api_key_file: Admin = None,
+        as_json: Json = False,
+    ) -> None:
+        from fastfill.errors import FastfillError
+        from fastfill.proof.address import admin_key, api_key
+        from fastfill.proof.server import Server, no_plugin
+        from fastfill.proof.transport import Transport
+
+        admin = admin_key(admin_api_key_file)
+        with Transport(url, key=api_key(api_key_file)) as transport:
+            server = Server(transport)
+            server.facts()
+            if server.set_path(state, who=who or caller(), why=why, admin_key=admin) is None:
+                raise no_plugin(server.url)
+            # The answer to the order is not the proof that it took.
+            found = server.status()
+            if found is None or found.path.path != state:
+                now = found.path if found else None
+                raise FastfillError(
+                    f"the server took the order, but the path is {now.path if now else 'unknown'}, not {state}",
+                    where=f"{server.url}/fastfill/status" + (f" ({now.who} at {now.when})" if now else ""),
+                    next_step=f"fastfill path status --url {server.url}; look at FASTFILL_STATE_DIR on the server",
+                )
+        _show(server.url, found, as_json)
+        output.talk(
+            "takes effect on every rank at its next forward pass; see it with: fastfill prove --url " + server.url
+        )
+
+    return turn
+
+
+app.command(
+    "off",
+    help="""Send every prefill to the fallback from the next forward pass on; kept over a restart.
 
     Example: fastfill path off --url http://localhost:30000 --why "wrong answers, ticket 4711"
-    """
-    _turn("off", url, who, why, api_key_file, admin_api_key_file, as_json)
-
-
-@app.command("on")
-def on(
-    url: Url,
-    who: Who = None,
-    why: Why = "",
-    api_key_file: Key = None,
-    admin_api_key_file: Admin = None,
-    as_json: Json = False,
-) -> None:
-    """Let the fast path fire again from the next forward pass on.
+    """,
+)(_turning("off"))
+app.command(
+    "on",
+    help="""Let the fast path fire again from the next forward pass on.
 
     Example: fastfill path on --url http://localhost:30000 --why "fixed"
-    """
-    _turn("on", url, who, why, api_key_file, admin_api_key_file, as_json)
+    """,
+)(_turning("on"))
 
 
 @app.command("status")
@@ -71,39 +95,6 @@ def status(url: Url, api_key_file: Key = None, as_json: Json = False) -> None:
         if found is None:
             raise no_plugin(server.url)
     _show(server.url, found, as_json)
-
-
-def _turn(
-    state: Literal["on", "off"],
-    url: str,
-    who: str | None,
-    why: str,
-    api_key_file: Path | None,
-    admin_api_key_file: Path | None,
-    as_json: bool,
-) -> None:
-    from fastfill.errors import FastfillError
-    from fastfill.proof.address import admin_key, api_key
-    from fastfill.proof.server import Server, no_plugin
-    from fastfill.proof.transport import Transport
-
-    admin = admin_key(admin_api_key_file)
-    with Transport(url, key=api_key(api_key_file)) as transport:
-        server = Server(transport)
-        server.facts()
-        if server.set_path(state, who=who or caller(), why=why, admin_key=admin) is None:
-            raise no_plugin(server.url)
-        # The answer to the order is not the proof that it took.
-        found = server.status()
-        if found is None or found.path.path != state:
-            now = found.path if found else None
-            raise FastfillError(
-                f"the server took the order, but the path is {now.path if now else 'unknown'}, not {state}",
-                where=f"{server.url}/fastfill/status" + (f" ({now.who} at {now.when})" if now else ""),
-                next_step=f"fastfill path status --url {server.url}; look at FASTFILL_STATE_DIR on the server",
-            )
-    _show(server.url, found, as_json)
-    output.talk("takes effect on every rank at its next forward pass; see it with: fastfill prove --url " + server.url)
 
 
 def _show(url: str, found: Status, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastfill import output
+from fastfill import environment, output
 from fastfill.errors import NotReadyError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def serve(
         profile=profiles.load(profile),
         options={name: str(value) for name, value in given.items() if value is not None},
         extra=list(ctx.args),
-        env=dict(_assignment(word) for word in env or []),
+        env=environment.parse(env),
         longest_prompt=longest_prompt,
         state_dir=state_dir,
         allow=allow or [],
@@ -86,13 +86,6 @@ def serve(
         output.data(launch.command.text())
     else:
         _run(launch, allowed=request.allow, secrets=request.keys)
-
-
-def _assignment(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--env {word}: write NAME=VALUE")
-    return name, value
 
 
 def _installed() -> Installed:
@@ -125,19 +118,12 @@ def _refuse(launch: Launch, profile: str) -> None:
 
 
 def _run(launch: Launch, *, allowed: list[str], secrets: dict[str, str]) -> None:
-    from fastfill.serving import keys
+    from fastfill.serving import folder, keys
     from fastfill.serving.installed import require_patched
 
     require_patched(launch.settings, allowed)
     _port_is_free(launch.host, launch.port)
-    try:
-        launch.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise NotReadyError(
-            f"the state folder cannot be made ({error.strerror})",
-            where=str(launch.state_dir),
-            next_step="give a folder that you may write to with --state-dir",
-        ) from None
+    folder.ready(launch.state_dir)
     keys.write(launch.state_dir, secrets)
     output.talk(f"state:   {launch.state_dir}")
     output.talk(f"running: {launch.command.text()}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import psutil
 from fastfill import output
 from fastfill.lab import process
 from fastfill.lab.process import Session
+from sglang_fastfill import journal
 
 MARK = b"LoadKernel"
 """aiter_hip_common.h prints it with the kernel's symbol and file, once a process, at log level INFO (the default)."""
@@ -93,8 +93,7 @@ class Child:
         record = {"time": time.time(), "server_pid": pid, "line": text}
         try:
             self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # type: ignore[union-attr]
-            with (self._state_dir / RECORD).open("a", encoding="utf-8") as file:  # type: ignore[operator]
-                file.write(json.dumps(record) + "\n")
+            journal.append(self._state_dir / RECORD, record)  # type: ignore[operator]
         except OSError as error:
             output.talk(f"supervise: the kernel's line could not be kept: {error}")
 

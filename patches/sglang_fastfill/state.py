@@ -1,7 +1,7 @@
 """The state folder: kill switch, audit log, and what each rank tells the launcher.
 
     path.json              the kill switch: {"path": "on" | "off", "who", "why", "when"}; absent means on
-    audit.jsonl            one line for each throw of the switch
+    audit.jsonl            one line for each throw of the switch; audit.1.jsonl holds older ones
     passes/<rank>.jsonl    the rank's last forward passes, newest last
     status/<rank>.json     the rank's deployment conditions, hooks and model
 
@@ -22,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from sglang_fastfill import journal
 
 logger = logging.getLogger(__name__)
 
@@ -183,8 +185,7 @@ def write_path(place: Path, path: str, who: str, why: str) -> dict[str, str]:
         (place / "path.json").write_bytes(b"")
     logger.warning("fastfill: path %s by %s: %s", path, value["who"] or "someone", value["why"] or "-")
     try:
-        with (place / "audit.jsonl").open("a", encoding="utf-8") as audit:
-            audit.write(json.dumps(value) + "\n")
+        journal.append(place / "audit.jsonl", value)
     except OSError as error:
         # The switch has moved, and that matters more; the line above is in the server's log.
         logger.error("fastfill: %s cannot be written: %s", place / "audit.jsonl", error)

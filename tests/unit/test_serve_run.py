@@ -159,3 +159,10 @@ def test_a_state_folder_that_cannot_be_made_exits_4(place: Path) -> None:
     words = ("--profile", "off", "--port", str(free_port()), "--state-dir", "/proc/none")
     refused = serve(place, *words)
     assert (refused.returncode, "--state-dir" in refused.stderr) == (4, True)
+
+
+def test_a_state_folder_that_cannot_be_written_exits_4_before_anything_starts(place: Path) -> None:
+    words = ("--profile", "off", "--port", str(free_port()), "--state-dir", "/proc/self")
+    refused = serve(place, *words)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "the state folder cannot be written" in refused.stderr

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fastfill import output
-from fastfill.errors import NotReadyError, UsageError
+from fastfill import environment, output
+from fastfill.errors import NotReadyError
 from fastfill.lab import container
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def up(
         port=port,
         tp=tp,
         stack=stack,
-        env=dict(assignment(word) for word in env or []),
+        env=environment.parse(env),
         flags=tuple(ctx.args),
         allow=tuple(allow or ()),
         state_dir=str(state_dir.absolute()) if state_dir else None,
@@ -154,18 +154,6 @@ def python(
 
     interpreter, env = prepare.interpreter_of(stack, tests=tests)
     os.execve(interpreter, [str(interpreter), *ctx.args], env)  # noqa: S606
-
-
-def assignment(word: str) -> tuple[str, str]:
-    """``NAME=VALUE`` as a pair.
-
-    Raises:
-        UsageError: It is none.
-    """
-    name, equals, value = word.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--env {word}: write NAME=VALUE")
-    return name, value
 
 
 def _say_overrides(spec: LabSpec) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fastfill import environment
 from fastfill.errors import UsageError
 
 _KEY_FILES = ("FASTFILL_API_KEY_FILE", "FASTFILL_ADMIN_API_KEY_FILE")
@@ -31,7 +32,6 @@ def run(
 ) -> None:
     """Run a lab server in the foreground, as the lab's container does. Words after -- go to SGLang."""
     from fastfill.lab import command, prepare, runs
-    from fastfill.lab.commands import assignment
     from fastfill.lab.spec import LabSpec
 
     given = str(state_dir) if state_dir else os.environ.get("FASTFILL_STATE_DIR")
@@ -41,7 +41,7 @@ def run(
         host=host,
         port=port,
         tp=tp,
-        env=dict(assignment(word) for word in env or []),
+        env=environment.parse(env),
         flags=tuple(ctx.args),
         allow=tuple(allow or ()),
         state_dir=given,
