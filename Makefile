@@ -46,6 +46,8 @@ lint: $(READY) ## Lint, types and format.
 	$(BIN)/yamllint --strict .
 	$(BIN)/fastfill pins render --check
 	git ls-files -z -- '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
+	git ls-files -z -- '*Dockerfile' | xargs -0 -r $(BIN)/hadolint
+	$(BIN)/python tests/docker/compose_schema.py $$(git ls-files '*compose*.yaml')
 
 .PHONY: test
 test: lint ## Lint, unit tests, the real backend, real lab servers.

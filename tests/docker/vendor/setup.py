@@ -14,8 +14,7 @@ class Markers(build_ext):
         if os.environ.get("PREBUILD_KERNELS") == "1":
             print("aiter's compile step: not executed here")
             for name in MODULES:
-                if name != os.environ.get("STANDIN_LEAVE_OUT"):
-                    (Path("aiter/jit") / f"{name}.so").write_bytes(b"amdhsa--gfx950 fwd_hd256_fp8_causal_group.co")
+                (Path("aiter/jit") / f"{name}.so").write_bytes(b"amdhsa--gfx950 fwd_hd256_fp8_causal_group.co")
 
 
 setup(
