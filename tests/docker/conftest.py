@@ -5,30 +5,58 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
+import machine
 import pytest
 from lab_container import Lab
 from machine import HERE, IGNORED, ROOT, bake, run
 from vendor_standin import Vendor
 
 
+@pytest.fixture(scope="session", autouse=True)
+def ended_by_a_signal() -> Iterator[None]:
+    """A time limit's SIGTERM ends the tests as Ctrl-C does: what they started is stopped."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def docker_cli() -> None:
+    """Docker's command line with buildx and Compose; installed where that is possible."""
+    for plugin in ("buildx", "compose"):
+        if shutil.which("docker") is None or run("docker", plugin, "version", check=False).returncode != 0:
+            machine.engine("install")
+            return
+
+
 @pytest.fixture(scope="session")
 def engine() -> Iterator[str]:
-    """DOCKER_HOST: the caller's, else an engine that is started here and stopped at the end."""
+    """DOCKER_HOST: the caller's, else one that answers here already, else one started here and stopped at the end."""
     if os.environ.get("DOCKER_HOST"):
         yield os.environ["DOCKER_HOST"]
         return
-    up = run(str(HERE / "engine.sh"), "up")
+    up = machine.engine("up")
     host = re.search(r"export DOCKER_HOST=(\S+)", up.stdout)
     assert host, up.stdout
     os.environ["DOCKER_HOST"] = host[1]
-    yield host[1]
-    del os.environ["DOCKER_HOST"]
-    if "already running" not in up.stderr:
-        run(str(HERE / "engine.sh"), "down")
+    try:
+        yield host[1]
+    finally:
+        # Images that a rebuild has taken the name from, and nothing else: the build cache makes the next run short.
+        run("docker", "image", "prune", "--force", "--filter", f"label={machine.LABEL}", check=False)
+        del os.environ["DOCKER_HOST"]
+        if "already running" not in up.stderr:
+            machine.engine("down")
 
 
 @pytest.fixture(scope="session")

@@ -3,19 +3,29 @@
 #
 #   eval "$(tests/docker/engine.sh up)"   install and start it; says on stdout: export DOCKER_HOST=...
 #   tests/docker/engine.sh down           stop the engine that `up` started, and nothing else
+#   tests/docker/engine.sh install        only the packages
 #   tests/docker/engine.sh status         exit 0 if it answers
+#
+# Where this machine runs an engine already, `up` names that one: two would fight over bridges and iptables. Exit 4: this
+# machine cannot run one (not root, no Debian 12); 1: it should have worked.
 #
 # State lies in FASTFILL_ENGINE (default: <cache>/fastfill/engine) and is kept by `down`: images and the build cache
 # make the next run short. Bookworm's own engine (20.10) has no heredocs, so docker's packages come from trixie, pinned
 # so that nothing else is upgraded; runc is bookworm's, because trixie's needs a newer C library.
 set -euo pipefail
 
-state=${FASTFILL_ENGINE:-${XDG_CACHE_HOME:-$HOME/.cache}/fastfill/engine}
+state=${FASTFILL_ENGINE:-${FASTFILL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fastfill}/engine}
 socket=$state/run/docker.sock
 pidfile=$state/run/docker.pid
+declare -A package=(
+  [dockerd]=docker.io/trixie [docker]=docker-cli/trixie ["docker buildx"]=docker-buildx/trixie
+  ["docker compose"]=docker-compose/trixie [containerd]=containerd/trixie [runc]=runc/bookworm [iptables]=iptables/bookworm
+  [mmdebstrap]=mmdebstrap/bookworm [docker-registry]=docker-registry/bookworm
+)
 
 say() { printf 'engine: %s\n' "$*" >&2; }
-fail() { say "$1"; [ -z "${2:-}" ] || say "next: $2"; exit 4; }
+fail() { say "$1"; [ -z "${2:-}" ] || say "next: $2"; exit 1; }
+cannot() { say "$1"; say "next: $2"; exit 4; }
 # A plugin of docker's is asked, a program is only looked for.
 present() { if [[ $1 = *" "* ]]; then $1 version >/dev/null 2>&1; else command -v "$1" >/dev/null; fi; }
 answers() { DOCKER_HOST=unix://$socket docker version >/dev/null 2>&1; }
@@ -29,10 +39,11 @@ ours() {
 
 install_packages() {
   local sources=/etc/apt/sources.list.d/debian.sources apt=$state/apt
-  [ "$(id -u)" = 0 ] || fail "must run as root" "sudo -E $0 up"
+  [ "$(id -u)" = 0 ] || cannot "only root can install $*" "run as root, or set DOCKER_HOST to an engine of yours"
   # shellcheck source=/dev/null
   [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = bookworm ] && [ -f "$sources" ] ||
-    fail "this machine is no Debian 12 with $sources" "install Docker 25 or newer with buildx and Compose 2.24, and set DOCKER_HOST"
+    cannot "this machine is no Debian 12 with $sources, and lacks $*" \
+      "install Docker 25 or newer with buildx and Compose 2.24, and set DOCKER_HOST"
   mkdir -p "$apt/parts" "$apt/prefs" "$apt/lists/partial"
   cp "$sources" "$apt/parts/"
   awk 'NF==0{exit} !/^#/' "$sources" | sed -E 's/^Suites:.*/Suites: trixie/' >"$apt/parts/trixie.sources"
@@ -40,12 +51,16 @@ install_packages() {
   local options=(-o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$apt/parts"
     -o "Dir::Etc::preferencesparts=$apt/prefs" -o "Dir::State::lists=$apt/lists"
     -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Dpkg::Use-Pty=0)
-  say "installing docker, buildx, compose, docker-registry and mmdebstrap from Debian's packages"
+  # What is installed does not start by itself: the engine is started below, and ends with the tests.
+  if [ ! -e /usr/sbin/policy-rc.d ]; then
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+    chmod +x /usr/sbin/policy-rc.d
+  fi
+  say "installing $* from Debian's packages"
   {
     DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" -qq update &&
-      DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" -qq -y install --no-install-recommends \
-        iptables mmdebstrap docker-registry/bookworm runc/bookworm \
-        docker.io/trixie docker-cli/trixie docker-buildx/trixie docker-compose/trixie containerd/trixie
+      DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" -qq -y install --no-install-recommends "$@"
   } >"$state/install.log" 2>&1 || fail "the packages could not be installed; see $state/install.log"
 }
 
@@ -63,17 +78,36 @@ start() {
   fail "dockerd does not answer after 60 s; see $state/dockerd.log"
 }
 
-up() {
+# What is missing is installed and nothing else, by one of these scripts at a time.
+install() {
   mkdir -p "$state/run"
   exec 9>"$state/lock"
   flock 9
-  local tool
-  for tool in dockerd runc containerd iptables mmdebstrap docker-registry "docker buildx" "docker compose"; do
-    present "$tool" || { install_packages; break; }
+  local tool missing=()
+  for tool in "${!package[@]}"; do
+    present "$tool" || missing+=("${package[$tool]}")
   done
-  if ours && answers; then say "already running"; else start 9>&-; fi
-  say "$(DOCKER_HOST=unix://$socket docker version --format 'engine {{.Server.Version}}'), $(docker compose version)"
-  printf 'export DOCKER_HOST=unix://%s\n' "$socket"
+  [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+}
+
+# The engine that docker's own settings lead to, where it answers.
+other() {
+  command -v docker >/dev/null && env -u DOCKER_HOST docker version >/dev/null 2>&1 &&
+    env -u DOCKER_HOST docker context inspect --format '{{.Endpoints.docker.Host}}'
+}
+
+up() {
+  local host=unix://$socket
+  if ! ours && host=$(other); then
+    say "already running, not by this script"
+  else
+    host=unix://$socket
+    install
+    [ "$(id -u)" = 0 ] || cannot "only root can start an engine" "run as root, or set DOCKER_HOST to an engine of yours"
+    if ours && answers; then say "already running"; else start 9>&-; fi
+  fi
+  say "$(DOCKER_HOST=$host docker version --format 'engine {{.Server.Version}}'), $(docker compose version)"
+  printf 'export DOCKER_HOST=%s\n' "$host"
 }
 
 down() {
@@ -93,7 +127,8 @@ down() {
 
 case ${1:-} in
 up) up ;;
+install) install ;;
 down) down ;;
 status) ours && answers ;;
-*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

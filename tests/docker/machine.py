@@ -10,10 +10,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
+UNIT = ROOT / "tests/unit"
+"""Its makers of recorded hosts and of aiter's tree are used here too."""
 IGNORED = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__")
+CANNOT = 4
+"""What engine.sh exits with where no engine can run."""
+LABEL = "org.opencontainers.image.title=fastfill lab"
+"""On the lab's images, and on no other."""
 PORTS = range(31200, 31300)
 PLANTED = "planted-build-secret-55d1"
 """Stands in what a build is given as a secret; no layer may hold it."""
@@ -26,6 +35,22 @@ def run(*argv: str, check: bool = True, timeout: float = 600, **more: object) ->
     )
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(argv)}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+    return done
+
+
+def unable(why: str) -> NoReturn:
+    """This machine cannot run a test: a failure in CI, where nobody would see that it was left out."""
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        pytest.fail(f"CI must run this test, and this machine cannot: {why}", pytrace=False)
+    pytest.skip(why)
+
+
+def engine(action: str) -> subprocess.CompletedProcess[str]:
+    """engine.sh, where this machine can run an engine at all."""
+    done = run(str(HERE / "engine.sh"), action, check=False)
+    if done.returncode == CANNOT:
+        unable(done.stderr.replace("engine: ", "").strip().replace("\n", "; "))
+    assert done.returncode == 0, done.stderr
     return done
 
 

@@ -14,6 +14,7 @@ from machine import bake, run
 from test_lab_image import cached_steps
 from vendor_standin import Vendor
 
+from fastfill.kernels import revisions
 from fastfill.pinning import stack as stacks
 
 
@@ -31,16 +32,18 @@ def built(checkout: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
     return bake("gpu", scratch, "--set=gpu.tags=fastfill-test:gpu", context=checkout)
 
 
-def fails(vendor: Vendor, scratch: Path, place: Path, **changes: str) -> str:
+def fails(vendor: Vendor, scratch: Path, place: Path, *, compiled: bool = False, **changes: str) -> str:
     """What a build with a changed stack says when it fails."""
     checkout = vendor.checkout(place / "checkout", **changes)
     vendor.fastfill(checkout, "pins", "resolve")
-    return failure(scratch, checkout)
+    return failure(scratch, checkout, compiled=compiled)
 
 
-def failure(scratch: Path, checkout: Path) -> str:
+def failure(scratch: Path, checkout: Path, *, compiled: bool = False) -> str:
+    """The output of a build that must fail, and unless said otherwise before anything is compiled."""
     done = bake("gpu", scratch, "--set=gpu.tags=fastfill-test:bad", context=checkout, check=False)
     assert done.returncode != 0
+    assert ("aiter's compile step: not executed here" in done.stderr) == compiled
     return done.stderr
 
 
@@ -109,6 +112,13 @@ def test_its_entrypoint_serves(built: object) -> None:
     assert "SGLANG_AITER_FMHA_FP8_ASM=1" in done.stdout
 
 
+def test_a_group_with_a_zero_before_it_is_that_group(built: object) -> None:
+    """As compose.yaml gives the second of two that may be the same."""
+    words = ("--group-add", "993", "--group-add", "0993", "--group-add", "0109", "--entrypoint", "id")
+    groups = run("docker", "run", "--rm", *words, "fastfill-test:gpu", "-G").stdout.split()
+    assert {"993", "109"} <= set(groups)
+
+
 def test_a_container_is_verified_from_outside(built: object, vendor: Vendor, checkout: Path) -> None:
     name = "fastfill-test-gpu"
     run("docker", "run", "--detach", "--rm", "--name", name, "--entrypoint", "sleep", "fastfill-test:gpu", "300")
@@ -159,6 +169,18 @@ def test_another_kernel_file_is_refused(vendor: Vendor, scratch: Path, tmp_path:
     assert "FAIL" in said and pinned in said
 
 
+def test_the_broken_revision_is_named(vendor: Vendor, scratch: Path, tmp_path: Path) -> None:
+    """Its real files are not here: this checkout takes the stand-in's kernel for one of revision B."""
+    checkout = vendor.checkout(tmp_path / "checkout")
+    vendor.fastfill(checkout, "pins", "resolve")
+    known = checkout / "launch/fastfill/kernels/revisions.py"
+    wrong = revisions.BY_ID["B"].sha256[revisions.CAUSAL_GROUP]
+    known.write_text(known.read_text().replace(wrong, vendor.kernels[revisions.CAUSAL_GROUP]))
+    said = failure(scratch, checkout)
+    assert f"{revisions.CAUSAL_GROUP} is of revision B: wrong: the causal kernels leave rows unwritten" in said
+    assert "fix: install aiter main at or after" in said
+
+
 def test_another_sglang_is_refused(vendor: Vendor, scratch: Path, tmp_path: Path) -> None:
     vendor.push("0.5.17", "v0.5.17-rocm720-mi35x")
     said = fails(vendor, scratch, tmp_path, base__tag="v0.5.17-rocm720-mi35x")
@@ -181,7 +203,7 @@ def test_a_patch_that_does_not_apply_is_refused(vendor: Vendor, scratch: Path, t
 
 
 def test_a_module_that_was_not_built_is_refused(vendor: Vendor, scratch: Path, tmp_path: Path) -> None:
-    said = fails(vendor, scratch, tmp_path, aiter__commit=vendor.commits["aiter-incomplete"])
+    said = fails(vendor, scratch, tmp_path, compiled=True, aiter__commit=vendor.commits["aiter-incomplete"])
     assert "module_moe_asm.so was not built" in said
 
 

@@ -14,9 +14,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from machine import HERE, IGNORED, ROOT, free_port, pip_options, run, wait
+import httpx
+import machine
+from machine import HERE, IGNORED, ROOT, UNIT, free_port, pip_options, run, wait
 
-sys.path.insert(0, str(ROOT / "tests/unit"))
+sys.path.insert(0, str(UNIT))
 
 import aiter_tree
 
@@ -37,6 +39,7 @@ class Vendor:
         self.commits: dict[str, str] = {}
         self.kernels: dict[str, str] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._images: list[str] = []
         self.registry = ""
         self.git = ""
 
@@ -57,6 +60,8 @@ class Vendor:
         for process in self._processes:
             process.terminate()
             process.wait(10)
+        for image in self._images:
+            run("docker", "image", "rm", image, check=False)
 
     def push(self, sglang: str, tag: str) -> None:
         """Build the vendor's image with some release of SGLang and push it."""
@@ -68,6 +73,7 @@ class Vendor:
         name = f"{self.registry}/lmsysorg/sglang:{tag}"
         build = ["docker", "build", "-q", "--build-arg", f"SGLANG_VERSION={sglang}", "--secret", f"id{secret}"]
         run(*build, "-t", name, str(context))
+        self._images.append(name)
         run("docker", "push", "-q", name)
 
     def checkout(self, place: Path, **changes: str) -> Path:
@@ -107,6 +113,8 @@ class Vendor:
         self._processes.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
     def _start_registry(self) -> None:
+        if shutil.which("docker-registry") is None:
+            machine.engine("install")
         self.registry = f"127.0.0.1:{free_port()}"
         config = self.folder / "registry.yml"
         data = self.folder / "registry"
@@ -114,8 +122,7 @@ class Vendor:
             f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {data}}}}}\nhttp: {{addr: '{self.registry}'}}\n"
         )
         self._spawn("docker-registry", "serve", str(config))
-        curl = ("curl", "-fsS", "--noproxy", "*", f"http://{self.registry}/v2/")
-        wait("registry", lambda: run(*curl, check=False).returncode == 0, 20)
+        wait("registry", lambda: answers(f"http://{self.registry}/v2/"), 20)
 
     def _make_repositories(self) -> None:
         base = self.folder / "git"
@@ -135,6 +142,14 @@ class Vendor:
         self.commits["aiter"] = repository(aiter, files, submodule=submodule)
         incomplete = {"setup.py": files["setup.py"].replace(', "module_moe_asm"', "")}
         self.commits["aiter-incomplete"] = repository(aiter, incomplete, submodule=submodule)
+
+
+def answers(url: str) -> bool:
+    """Whether a server of this machine answers."""
+    try:
+        return httpx.get(url, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def repository(folder: Path, files: dict[str, str], *, tag: str = "", submodule: tuple[str, str] | None = None) -> str:
