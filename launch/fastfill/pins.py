@@ -173,7 +173,9 @@ def fit(
     for name in bad:
         output.data(f"{name.status}: {name.name} ({', '.join(name.places)}): {name.detail}")
     calls = sum(name.calls for name in document.names)
-    output.data(f"{len(document.names)} names, {calls} calls, {len(bad)} that do not fit: {kept}")
+    accepted = sum(name.status in ("misfit", "missing") for name in document.names) - len(bad)
+    listed = f", {accepted} more that the stack lists with a reason" if accepted else ""
+    output.data(f"{len(document.names)} names, {calls} calls, {len(bad)} that do not fit{listed}: {kept}")
     if bad:
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
 

@@ -69,11 +69,13 @@ def test_members_of_a_class_are_not_looked_into(tmp_path: Path) -> None:
     assert set(judge(tmp_path, "from aiter import Kind\nx = Kind.TWO.value")) == {"aiter.Kind"}
 
 
-def test_the_kept_result_is_of_the_pinned_commits_and_finds_nothing_wrong() -> None:
-    kept = fit.FitDocument.model_validate(json.loads(fitting.path_of(stacks.DEFAULT).read_text()))
-    stack = stacks.load()
+@pytest.mark.parametrize("name", stacks.available())
+def test_the_kept_result_is_of_the_pinned_commits_and_finds_only_what_the_stack_lists(name: str) -> None:
+    kept = fit.FitDocument.model_validate(json.loads(fitting.path_of(name).read_text()))
+    stack = stacks.load(name)
     assert (kept.stack, kept.sglang, kept.aiter) == (stack.name, stack.sglang.version, stack.aiter.commit)
-    assert fit.problems(kept.names) == []
+    assert {entry.name for entry in fit.problems(kept.names)} == set(stack.misfits)
+    assert fitting.problems(kept) == []
     names = {entry.name: entry for entry in kept.names}
     assert names["aiter.fused_moe.fused_moe"].status == "fits"
     assert names["aiter.mha_batch_prefill_func"].calls > 0

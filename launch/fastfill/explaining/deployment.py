@@ -143,7 +143,7 @@ def gqa_ratio(facts: Facts) -> Result:
     if facts.release.path == "unknown":
         return Result("gqa_ratio", "unknown", f"{value}; whether this release tests it is not known", source)
     power_of_two = not rest and ratio & (ratio - 1) == 0
-    if facts.paged and power_of_two:
+    if facts.builtin and facts.paged and power_of_two:
         return Result(
             "gqa_ratio", "unknown", f"{value}; the paged kernel takes it, unverified", "facts/aiter.md section 6"
         )

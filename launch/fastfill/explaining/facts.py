@@ -60,13 +60,15 @@ class Facts:
 
     @property
     def paged(self) -> bool:
-        """Whether prefills read the paged cache in place (0.5.23 aiter_backend.py:2591-2602)."""
+        """Whether prefills read the paged cache in place (0.5.23 aiter_backend.py:2591-2602).
+
+        SGLang does so unless the flag is 0; our gate only if it is 1 in so many words.
+        """
         env = self.env or {}
         return (
-            self.builtin
-            and self.release.paged
+            self.release.paged
             and self.launch.page_size == 64
-            and truthy(env.get("SGLANG_AITER_PAGED_PREFILL_ASM", "1"))
+            and truthy(env.get("SGLANG_AITER_PAGED_PREFILL_ASM", "1" if self.builtin else "0"))
             and not truthy(env.get("SGLANG_USE_AITER_UNIFIED_ATTN"))
             and not self.model.count("sliding")
         )

@@ -48,8 +48,9 @@ def text(document: FitDocument) -> str:
 
 
 def problems(document: FitDocument) -> list[Name]:
-    """The names that break SGLang where they are reached."""
-    return fit.problems(document.names)
+    """The names that break SGLang where they are reached, but those that the stack lists with a reason."""
+    known = stacks.load(document.stack).misfits
+    return [name for name in fit.problems(document.names) if name.name not in known]
 
 
 def _unpack(clone: Path, commit: str, place: Path) -> None:

@@ -69,17 +69,25 @@ def splice(text: str, block: list[str], where: str) -> str:
     return pattern.sub(lambda found: f"{found[1]}" + "".join(f"{line}\n" for line in block) + found[2], text, count=1)
 
 
+def _with_series(name: str) -> tuple[Path, str]:
+    """A stack file and its content with the hash of its series as the series is now."""
+    path = stacks.path_of(name)
+    series = stacks.series_digest(data.patches() / stacks.load(name).patches.series)
+    return path, stacks.replace(path.read_text(encoding="utf-8"), "patches.sha256", series)
+
+
 def outputs(root: Path, name: str) -> dict[Path, str]:
-    """Every rendered file's new content, the stack file's own derived hash included; nothing is written.
+    """Every rendered file's new content, the derived hash in every stack file included; nothing is written.
 
     Args:
         root: The checkout.
         name: The stack.
     """
-    path = stacks.path_of(name)
+    changed = dict(_with_series(other) for other in stacks.available())
+    path, text = _with_series(name)
+    changed[path] = text
     stack = stacks.load(name)
     series = stacks.series_digest(data.patches() / stack.patches.series)
-    changed = {path: stacks.replace(path.read_text(encoding="utf-8"), "patches.sha256", series)}
     stack = stack.model_copy(update={"patches": stack.patches.model_copy(update={"sha256": series})})
     for file, block in FILES.items():
         target = root / file

@@ -115,6 +115,8 @@ class Stack(BaseModel):
     Attributes:
         name: The file's name without its suffix.
         unverified: Fields, as ``table.key``, that could not be looked up without a network.
+        misfits: Names of aiter that do not fit what SGLang does with them, each with the reason why the model can do
+            without; ``fastfill pins fit`` accepts these and no others.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -127,6 +129,7 @@ class Stack(BaseModel):
     patches: Patches
     model: Model
     host: Host
+    misfits: dict[str, str] = Field(default_factory=dict)
 
     def digest(self) -> str:
         """SHA-256 in hex over every value that decides something; reasons and the list of unverified fields do not."""
@@ -143,7 +146,7 @@ class Stack(BaseModel):
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """Every value as ``(table.key, value)``, reasons left out."""
-        return _flat(self.model_dump(mode="json"), "")
+        return _flat(self.model_dump(mode="json", exclude={"misfits"}), "")
 
 
 class Reason(NamedTuple):
