@@ -6,6 +6,8 @@ import os
 from types import ModuleType
 from typing import Any
 
+from fastfill_standins import steps
+
 
 def aiter_backend(module: ModuleType) -> None:
     """The backend believes that it runs on gfx950, and writes the fp8 cache in torch."""
@@ -71,5 +73,6 @@ HOOKS = {
     "sglang.srt.server_args": server_args,
     "sglang.srt.arg_groups.mamba_hook": mamba_hook,
     "sglang.srt.managers.schedule_batch": schedule_batch,
+    "sglang.srt.managers.scheduler": steps.scheduler,
     "sglang.srt.mem_cache.kv_cache_configurator": kv_cache_configurator,
 }
