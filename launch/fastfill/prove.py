@@ -35,8 +35,10 @@ def prove(
 ) -> None:
     """Send a fresh prompt to a running server and count, rank by rank, the calls of the fp8 head-dim-256 kernel.
 
-    Verdicts: FIRED (exit 0); PARTIAL, NOT_FIRED, INVALID (exit 1); NOT_EXERCISED (exit 3). Exit 2: the URL or key is
-    wrong; exit 4: the server is not there or not ready.
+    Then compare the answers of fast path and fallback.
+
+    Verdicts: FIRED (exit 0); PARTIAL, NOT_FIRED, WRONG, INVALID (exit 1); NOT_EXERCISED (exit 3). Exit 2: the URL or
+    key is wrong; exit 4: the server is not there or not ready.
 
     Example: fastfill prove --url http://localhost:30000 --json
     """

@@ -26,4 +26,6 @@ def describe(model_config: Any, draft: bool) -> dict[str, Any]:
         "num_attention_heads": int(model_config.num_attention_heads),
         "num_key_value_heads": int(model_config.get_total_num_kv_heads()),
         "draft": draft,
+        # A model that was trained to find needles says so in its config: token-id ranges, see fastfill's needle model.
+        "retrieval": getattr(model_config.hf_config, "fastfill_retrieval", None),
     }

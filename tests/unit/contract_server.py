@@ -6,6 +6,7 @@ The real server runs in the lab; this one shows states that the lab cannot be pu
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -56,6 +57,11 @@ class ContractServer:
     admin_key: str = ""
     path_error: str = ""
     generate_status: int = 200
+    chat_status: int = 200
+    shift: float = 0.0
+    lost: int = 0
+    retrieves: bool = True
+    top: bool = True
     hang: Callable[[], object] | None = None
     freeze: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
@@ -81,6 +87,7 @@ class ContractServer:
             ("POST", "/fastfill/path", self._set_path),
             ("GET", "/metrics", self._metrics),
             ("POST", "/generate", self._generate),
+            ("POST", "/v1/chat/completions", self._chat),
             ("POST", "/tokenize", lambda _: {"tokens": list(range(40, 90)), "count": 50}),
             ("POST", "/abort_request", self._abort),
         ):
@@ -258,4 +265,29 @@ class ContractServer:
         if stranger and stranger.prefix and not reason:
             reason = "prefix_radix"
         self.prefill(rid, tokens, reason=reason, stranger=stranger)
-        return {"text": "x", "meta_info": {"id": rid, "prompt_tokens": tokens, "finish_reason": {"type": "length"}}}
+        meta = {"id": rid, "prompt_tokens": tokens, "finish_reason": {"type": "length"}}
+        new = body["sampling_params"]["max_new_tokens"]
+        if body.get("return_logprob") and self.top:
+            meta["output_top_logprobs"] = [self._place(0.0 if control else self.shift) for _ in range(new)]
+        return {"text": "x", "output_ids": [7] * new, "meta_info": meta}
+
+    @staticmethod
+    def _place(shift: float) -> list[list[Any]]:
+        if shift != shift:
+            return [[-6.9, token, None] for token in range(20)]
+        return [[-0.1 * token - 1 - shift * (token % 2), token, None] for token in range(20)]
+
+    def _chat(self, request: Request) -> Any:
+        body = request.get_json()
+        self.requests.append(body)
+        if self.chat_status != 200:
+            return Response(json.dumps({"error": {"message": "no chat template"}}), self.chat_status)
+        rid, text = body["rid"], body["messages"][0]["content"]
+        control = rid.startswith("fastfill-fallback-")
+        self.prefill(rid, len(text), reason=self.control_reason if control else self.reason)
+        codes = re.findall(r"gate is (\d+)", text)
+        known = codes if control or not self.lost else codes[: -self.lost]
+        return {
+            "choices": [{"message": {"role": "assistant", "content": ", ".join(known) if self.retrieves else "bla"}}],
+            "usage": {"prompt_tokens": len(text)},
+        }

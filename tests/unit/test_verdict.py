@@ -110,11 +110,13 @@ def test_a_split_prompt_owes_one_call_a_layer_and_pass() -> None:
     )
     assert judged(attempts=(attempt("p1", (first, second)),)) == ("PARTIAL", "prefix_chunk")
     gathered = second.model_copy(update={"calls": (asm(2),), "reasons": {}})
-    assert judged(attempts=(attempt("p1", (first, gathered)),)) == ("FIRED", "")
+    both = (attempt("p1", (first, gathered)),)
+    assert judged(attempts=both, status_after=status(rank_status(sglang="0.5.19"))) == ("FIRED", "")
+    assert judged(attempts=both) == ("INVALID", "gate_ignores_condition"), "older ones cannot reach a prefix"
 
 
 VOID: list[dict[str, Any]] = [
-    shared(prefix=16),
+    shared(prefix=16, fired=0),
     shared(prefix=16, reasons={"prefix_radix": 2}, fired=0),
     shared(rid="fastfill-fallback-other", reasons={"forced_fallback": 2}, fired=0),
     shared(reasons={"batch_too_large": 2}, fired=0),

@@ -1,4 +1,4 @@
-"""Tiny models with real, seeded random weights and a byte-level tokenizer.
+"""Tiny models with real weights and a byte-level tokenizer: seeded random ones, and one that was trained (lab/needle).
 
 Runs in the lab's environment (torch, transformers): ``python -m fastfill.lab.models VARIANT DIR``. Never dummy weights:
 SGLang's ``--load-format dummy`` makes every logit about 0, and then any output check passes.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ VARIANTS = {
     "dense-hd128": "Qwen3, head dim 128: the kernel is not for it",
     "dense-gqa6": "Qwen3, 12 q heads on 2 kv heads: a ratio that the kernel does not have",
     "hybrid": "Qwen3.5, 3 linear-attention layers and 1 full-attention layer of head dim 256",
+    "needle": "Qwen3, head dim 256, 2 layers, trained to find a key in the prompt and to answer with its value",
 }
 SEED = 20260730
 VOCABULARY = 1024
@@ -40,8 +42,8 @@ MAX_POSITION = 16384
 
 
 def fingerprint() -> str:
-    """Changes whenever this file does: a written model is used again only if it is this file's."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    """Changes whenever this file or the trained weights do: a written model is used again only if it is theirs."""
+    return hashlib.sha256(Path(__file__).read_bytes() + task.WEIGHTS.read_bytes()).hexdigest()[:12]
 
 
 def token_id(special: str) -> int:
@@ -241,13 +243,24 @@ def _fill(name: str, parameter: Any, seed: int, *, lone_attention: bool) -> None
 def write_model(variant: str, folder: Path, seed: int = SEED) -> None:
     """Write config, weights (safetensors, bf16) and tokenizer of a variant into an existing folder.
 
-    The same seed gives the same bytes.
+    The same seed gives the same bytes; the needle model's weights are those of the repository.
     """
+    description = config(variant)
+    _write_json(folder / "config.json", description)
+    if variant == "needle":
+        shutil.copyfile(task.WEIGHTS, folder / "model.safetensors")
+    else:
+        _write_weights(description, folder, seed)
+    _write_json(folder / "generation_config.json", {"eos_token_id": token_id("<|endoftext|>")})
+    write_tokenizer(folder)
+    if "vision_config" in description:
+        _write_processors(folder)
+
+
+def _write_weights(description: dict[str, Any], folder: Path, seed: int) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    description = config(variant)
-    _write_json(folder / "config.json", description)
     loader = AutoModelForImageTextToText if "vision_config" in description else AutoModelForCausalLM
     torch.manual_seed(seed)
     model = loader.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
@@ -257,10 +270,6 @@ def write_model(variant: str, folder: Path, seed: int = SEED) -> None:
     model.save_pretrained(folder)
     # transformers rewrites the config in its own version's words; SGLang reads ours.
     _write_json(folder / "config.json", description)
-    _write_json(folder / "generation_config.json", {"eos_token_id": token_id("<|endoftext|>")})
-    write_tokenizer(folder)
-    if "vision_config" in description:
-        _write_processors(folder)
 
 
 def main() -> None:

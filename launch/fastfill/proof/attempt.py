@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from fastfill.proof.evidence import Attempt
+from fastfill.proof.sent import Attempt
 from fastfill.proof.wire import Pass
 from sglang_fastfill.conditions import BY_ID, FALLBACK_RID_PREFIX
 

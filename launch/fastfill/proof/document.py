@@ -56,8 +56,19 @@ class StatePart(_Part):
     detail: str
 
 
+class AnswerCheckPart(_Part):
+    """One check of the answers: log probabilities in nats, or needles found."""
+
+    check: str
+    status: str
+    detail: str
+    figures: dict[str, float]
+
+
 class AnswersPart(StatePart):
     """The comparison of answers."""
+
+    checks: list[AnswerCheckPart] = []
 
 
 class CoveragePart(_Part):
@@ -147,7 +158,14 @@ def document(
         ],
         witnesses=[WitnessPart(witness="counters", says=says, detail=detail)],
         control=StatePart(status=verdict.control.status, detail=verdict.control.detail),
-        answers=AnswersPart(status=verdict.answers.status, detail=verdict.answers.detail),
+        answers=AnswersPart(
+            status=verdict.answers.status,
+            detail=verdict.answers.detail,
+            checks=[
+                AnswerCheckPart(check=one.name, status=one.status, detail=one.detail, figures=one.figures)
+                for one in verdict.answers.checks
+            ],
+        ),
         coverage=CoveragePart(
             tokens=verdict.coverage.tokens,
             attention_work=verdict.coverage.attention_work,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastfill.proof.answers import AnswersEvidence
+from fastfill.proof.answers_seen import AnswersEvidence
 from fastfill.proof.counters import Counters
 from fastfill.proof.sent import Attempt
 from fastfill.proof.wire import ServerFacts, Status, Wire

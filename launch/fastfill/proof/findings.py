@@ -16,6 +16,7 @@ class Finding(NamedTuple):
     seen: str = ""
 
 
+_PATH_OFF = "turn the path off now: fastfill path off --url URL; then, where the server runs: fastfill selfcheck"
 _FINDINGS = (
     Finding(
         "plugin_not_attached",
@@ -70,6 +71,11 @@ _FINDINGS = (
         "report it with the output of prove --json",
     ),
     Finding(
+        "gate_ignores_condition",
+        "calls took the fast path although a condition should have stopped them",
+        "turn the path off (fastfill path off --url URL) and report it with the output of prove --json",
+    ),
+    Finding(
         "layers_disagree",
         "the model's config.json and the server name different numbers of full-attention layers",
         "give --model-config the config.json of the model that is served",
@@ -83,6 +89,21 @@ _FINDINGS = (
         "control_unexplained",
         "the negative control stayed off the path, but not because it was asked to",
         "report it with the output of prove --json",
+    ),
+    Finding(
+        "answers_not_finite",
+        "the fast path answers with values that are not finite, the fallback does not",
+        _PATH_OFF,
+    ),
+    Finding(
+        "answers_differ",
+        "the fast path answers differently from the fallback, by more than fp8 explains",
+        _PATH_OFF,
+    ),
+    Finding(
+        "needles_lost",
+        "the fast path loses what is hidden in a long prompt, the fallback finds it",
+        _PATH_OFF,
     ),
     Finding(
         "topology_refused",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from fastfill.proof.answers_send import compare, cost
 from fastfill.proof.attempt import Outcome, judge
 from fastfill.proof.counters import rise
 from fastfill.proof.evidence import Attempt, Evidence
@@ -146,6 +147,7 @@ class Step(NamedTuple):
 STEPS = (
     Step(_probe, lambda visit, evidence: visit.size.tokens * len(targets(evidence.server.dp_size))),
     Step(_control, lambda visit, _: visit.size.tokens),
+    Step(compare, cost),
 )
 """In the order in which they are run."""
 
@@ -188,10 +190,10 @@ def _send(
         raise
     if answer.refusal:
         return attempt.model_copy(update={"answer": "refused", "detail": answer.refusal})
-    return attempt.model_copy(update={"ranks": _passes(server, rid, deadline)})
+    return attempt.model_copy(update={"ranks": passes_of(server, rid, deadline)})
 
 
-def _passes(server: Server, rid: str, deadline: Deadline) -> tuple[RankPasses, ...]:
+def passes_of(server: Server, rid: str, deadline: Deadline) -> tuple[RankPasses, ...]:
     """Wait until every rank that the server lists has written the request down, or should have."""
     settle = Deadline(min(SETTLE_S, max(1.0, deadline.remaining())))
     while True:

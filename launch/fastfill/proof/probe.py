@@ -14,6 +14,7 @@ RID_PREFIX = "fastfill-probe-"
 CONTROL_RID_PREFIX = f"{FALLBACK_RID_PREFIX}probe-"
 DEFAULT_TOKENS = 2048
 SAMPLE_CHARACTERS = 4096
+PLAIN_ENGLISH = "The gardener walked along the river in the morning. The baker read a long letter after lunch."
 # Byte-pair vocabularies keep their special tokens at the very start or at the end, never here.
 ORDINARY_IDS = tuple(range(300, 1000))
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fastfill.errors import ExitCode, FastfillError, UsageError
 from fastfill.proof.counters import Counters, parse
-from fastfill.proof.probe import ORDINARY_IDS, sample_text
+from fastfill.proof.probe import ORDINARY_IDS, PLAIN_ENGLISH, sample_text
 from fastfill.proof.transport import Reply, Transport
 from fastfill.proof.wire import Passes, PathState, ServerFacts, Status, Wire
 
@@ -14,10 +14,17 @@ _Document = TypeVar("_Document", bound=Wire)
 
 
 class Answer(NamedTuple):
-    """What /generate said: ``refusal`` is empty when it answered; ``prompt_tokens`` is None when it did not say."""
+    """What the server answered.
+
+    Attributes:
+        refusal: Empty when it answered.
+        prompt_tokens: None when it did not say.
+        said: The answer itself: what /generate returned, or the message of a chat.
+    """
 
     refusal: str
     prompt_tokens: int | None = None
+    said: dict[str, Any] = {}  # noqa: RUF012
 
 
 class Server:
@@ -79,6 +86,12 @@ class Server:
         distinct = tuple(sorted(set(tokens)))
         return distinct if len(distinct) > 1 else ORDINARY_IDS
 
+    def characters_per_token(self) -> float:
+        """How much plain English one token of this server's tokenizer holds; 1 where it has no tokenizer."""
+        reply = self.transport.post("/tokenize", {"prompt": PLAIN_ENGLISH, "add_special_tokens": False})
+        tokens = reply.value.get("tokens") if reply.status == 200 and isinstance(reply.value, dict) else None
+        return len(PLAIN_ENGLISH) / len(tokens) if isinstance(tokens, list) and tokens else 1.0
+
     def generate(self, body: dict[str, Any], *, timeout_s: float) -> Answer:
         """``/generate`` without streaming.
 
@@ -100,7 +113,17 @@ class Server:
         if isinstance(finish, dict) and finish.get("type") == "abort":
             return Answer(f"aborted: {finish.get('message', 'no reason given')}")
         tokens = meta.get("prompt_tokens")
-        return Answer("", tokens if isinstance(tokens, int) else None)
+        return Answer("", tokens if isinstance(tokens, int) else None, value if isinstance(value, dict) else {})
+
+    def chat(self, body: dict[str, Any], *, timeout_s: float) -> Answer:
+        """``/v1/chat/completions`` without streaming; arguments and errors as :meth:`generate`."""
+        reply = self.transport.post("/v1/chat/completions", body, timeout_s=timeout_s)
+        if reply.status != 200:
+            return Answer(f"HTTP {reply.status}: {_message(reply)}")
+        try:
+            return Answer("", int(reply.value["usage"]["prompt_tokens"]), dict(reply.value["choices"][0]["message"]))
+        except (KeyError, IndexError, TypeError, ValueError):
+            return Answer(f"/v1/chat/completions answered {_describe(reply)}")
 
     def abort(self, rid: str) -> None:
         """Ask the server to drop a request that nobody waits for; that it may refuse is no error of the proof's."""

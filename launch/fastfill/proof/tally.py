@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fastfill.proof.attempt import target_passes
 from fastfill.proof.counters import CallKey
-from fastfill.proof.evidence import Attempt
+from fastfill.proof.sent import Attempt
 from fastfill.proof.wire import KernelCalls, Pass, Rank, RankStatus
 from sglang_fastfill.conditions import HEAD_DIM
 

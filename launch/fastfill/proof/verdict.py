@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from fastfill.proof.answers import Answers, judge_answers
 from fastfill.proof.attempt import Outcome, judge
+from fastfill.proof.contradicted import contradicted
 from fastfill.proof.control import Control, judge_control
 from fastfill.proof.coverage import Coverage, coverage
 from fastfill.proof.evidence import Attempt, Evidence
@@ -98,7 +99,11 @@ def decide(evidence: Evidence) -> Verdict:
     control = judge_control(evidence)
     if control.finding:
         return invalid((control.finding, control.detail))
-    if answers.finding:
+    if ignored := contradicted(evidence, ranks):
+        return invalid(ignored)
+    if answers.status == "unsound":
+        return invalid((answers.finding, answers.detail))
+    if answers.status == "wrong":
         return verdict("WRONG", find(answers.finding), answers.detail)
     short = tuple(one for one in ranks if one.layers > 0 and one not in fired)
     if short:
@@ -107,6 +112,10 @@ def decide(evidence: Evidence) -> Verdict:
     if control.status == "not_run":
         return verdict(
             "NOT_EXERCISED", find("deadline"), f"the probe fired, its negative control did not run: {control.detail}"
+        )
+    if answers.status == "not_run":
+        return verdict(
+            "NOT_EXERCISED", find(answers.finding), f"the probe fired, its answers are open: {answers.detail}"
         )
     return verdict("FIRED", None, f"all {expected} prefill attention calls on {len(ranks)} rank(s) took the fast path")
 

@@ -87,8 +87,21 @@ class DeploymentStatus(Wire):
     value: str = ""
 
 
+class Retrieval(Wire):
+    """The task that a model was trained on: half-open ranges of token ids. A key is answered by its value."""
+
+    filler: tuple[int, int]
+    keys: tuple[int, int]
+    values: tuple[int, int]
+
+
 class Model(Wire):
-    """The model as the rank sees it. ``attention_layers`` counts the full-attention layers that this rank holds."""
+    """The model as the rank sees it.
+
+    Attributes:
+        attention_layers: The full-attention layers that this rank holds.
+        retrieval: What a model that was trained to find needles says in its config; None for all others.
+    """
 
     architectures: tuple[str, ...] = ()
     num_hidden_layers: int = 0
@@ -97,6 +110,7 @@ class Model(Wire):
     num_attention_heads: int = 0
     num_key_value_heads: int = 0
     draft: bool = False
+    retrieval: Retrieval | None = None
 
 
 class RankStatus(Wire):
@@ -146,5 +160,6 @@ class ServerFacts(Wire):
     disaggregation_mode: str = "null"
     chunked_prefill_size: int | None = None
     max_req_input_len: int | None = None
+    kv_cache_dtype: str = ""
     page_size: int | None = None
     random_seed: int | None = None
