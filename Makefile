@@ -79,6 +79,9 @@ LAB_LOCK := uv pip compile --config-file requirements/lab.uv.toml -p 3.11 --pyth
 .PHONY: lock-lab
 lock-lab: ## Write the locks of the lab's SGLang releases again (needs uv).
 	$(LAB_LOCK) --output-file requirements/lab.txt
+	cp requirements/lab.txt requirements/lab-bench.txt
+	$(LAB_LOCK) requirements/lab-bench.in --output-file requirements/lab-bench.txt
+	$(PYTHON) requirements/differences.py requirements/lab.txt requirements/lab-bench.txt
 	for wanted in requirements/lab-0.*.in; do lock=$${wanted%.in}.txt; cp requirements/lab.txt $$lock; \
 	  $(LAB_LOCK) --override $$wanted --output-file $$lock; \
 	  $(PYTHON) requirements/differences.py requirements/lab.txt $$lock; done

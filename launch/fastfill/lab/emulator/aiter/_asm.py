@@ -142,6 +142,7 @@ def varlen_fwd(
     _check("raises" not in faults, "invalid argument for fmha_v3_varlen_fwd")
     starts_q, starts_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
     with _trace.kernel(symbol, "asm", q=_trace.shape(q), k=_trace.shape(k), cu_q=starts_q, cu_k=starts_k, fp8=fp8):
+        _trace.delay()
         scale = softmax_scale * scalar(q_descale) * scalar(k_descale)
         values_scale = scalar(v_descale)
         for sequence in range(batch):

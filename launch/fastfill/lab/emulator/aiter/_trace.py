@@ -54,6 +54,13 @@ def log(level: str, name: str, **fields: Any) -> None:
             file.write(line)
 
 
+def delay() -> None:
+    """Sleep as many ms as $AITER_EMULATOR_DELAY_FILE says at this moment: a difference whose size is known."""
+    path = os.environ.get("AITER_EMULATOR_DELAY_FILE")
+    if path:
+        time.sleep(float(Path(path).read_text(encoding="utf-8")) / 1000)
+
+
 @contextmanager
 def kernel(name: str, label: str, **fields: Any) -> Iterator[None]:
     """Record one kernel: in torch's profiler under ``name``, in the log under ``label``."""
