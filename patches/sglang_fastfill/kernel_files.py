@@ -43,12 +43,25 @@ def folder_state(folder: Path) -> KernelState:
 @lru_cache(maxsize=1)
 def installed_state() -> KernelState:
     """State of the kernel in the aiter that this process imports, read once."""
+    place = _folder()
+    return "missing" if place is None else folder_state(place)
+
+
+def installed_sha256() -> dict[str, str]:
+    """SHA-256 of each head-dim-256 kernel file of that aiter, by file name; empty where it has none."""
+    place = _folder()
+    files = sorted(place.glob("fwd_hd256_fp8*.co")) if place is not None else []
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _folder() -> Path | None:
+    """The folder of its prefill kernels, None for an aiter without the function."""
     try:
         aiter = importlib.import_module("aiter")
         core = importlib.import_module("aiter.jit.core")
     except ImportError:
-        return "missing"
+        return None
     place = getattr(core, "AITER_META_DIR", None)
     if place is None or not hasattr(aiter, FUNCTION):
-        return "missing"
-    return folder_state(Path(place) / "hsa" / "gfx950" / "fmha_v3_fwd")
+        return None
+    return Path(place) / "hsa" / "gfx950" / "fmha_v3_fwd"

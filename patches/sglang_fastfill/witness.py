@@ -202,7 +202,7 @@ class Witness:
             )
 
     def _status(self, runner: Any, backend: str) -> dict[str, Any]:
-        from sglang_fastfill import deployment
+        from sglang_fastfill import deployment, kernel_files
 
         aiter_backend = importlib.import_module("sglang.srt.layers.attention.aiter_backend")
         return {
@@ -222,6 +222,7 @@ class Witness:
             "draft_model": self._models.get(True),
             "forced_fallback_allowed": state.truthy(os.environ.get(state.ALLOW_FORCED_FALLBACK)),
             "metrics": self.meters is not None,
+            "kernel_files": kernel_files.installed_sha256(),
             "context_len": int(runner.model_config.context_len),
             # What a reader of the server's log must know: since when, and whether aiter says what it loads.
             "since": self.since,

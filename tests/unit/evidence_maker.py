@@ -94,7 +94,8 @@ def evidence(**more: Any) -> Evidence:
         "controls",
         (attempt("fastfill-fallback-probe-1", *((one_pass("fastfill-fallback-probe-1", **off),) for _ in range(tp))),),
     )
-    after = counters_for((*attempts, *controls))
+    parts = [more[name] for name in ("answers", "trace") if more.get(name) is not None]
+    after = counters_for((*attempts, *controls, *(one for part in parts for one in part.sent())))
     states = status(*(rank_status(index) for index in range(tp)))
     values: dict[str, Any] = {
         "url": "http://h:1",

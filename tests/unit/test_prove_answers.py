@@ -11,7 +11,7 @@ from cli_run import Ran, fastfill
 from contract_server import ContractServer
 from pytest_httpserver import HTTPServer
 
-from fastfill.proof import gather
+from fastfill.proof import visit
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def http() -> Iterator[HTTPServer]:
 
 @pytest.fixture
 def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    monkeypatch.setattr(gather, "SETTLE_S", 0.2)
+    monkeypatch.setattr(visit, "SETTLE_S", 0.2)
     http.clear()
     return ContractServer(http)
 

@@ -16,7 +16,7 @@ from cli_run import Ran, fastfill
 from contract_server import HOOK, ContractServer, Stranger
 from pytest_httpserver import HTTPServer
 
-from fastfill.proof import gather
+from fastfill.proof import gather, visit
 from fastfill.proof.answers_send import compare
 from fastfill.proof.server import Server
 
@@ -29,7 +29,7 @@ def http() -> Iterator[HTTPServer]:
 
 @pytest.fixture
 def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    monkeypatch.setattr(gather, "SETTLE_S", 0.5)
+    monkeypatch.setattr(visit, "SETTLE_S", 0.5)
     # The comparison of answers has its own tests: test_prove_answers.py.
     monkeypatch.setattr(gather, "STEPS", tuple(step for step in gather.STEPS if step.run is not compare))
     http.clear()
@@ -85,7 +85,7 @@ def test_text_for_people(server: ContractServer) -> None:
     assert "FIRED: all 2 prefill attention calls on 1 rank(s) took the fast path" in ran.out
     assert "\x1b" not in ran.out + ran.err
     assert [line.split(":")[0].split()[-1] for line in ran.err.splitlines()] == [
-        "server", "witness", "probe", "probe", "control",
+        "server", "witness", "probe", "probe", "control", "log",
     ]  # fmt: skip
 
 

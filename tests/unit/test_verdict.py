@@ -209,7 +209,7 @@ def test_counters_must_have_risen_by_what_the_ring_reports() -> None:
         verdict = decide(good.model_copy(update={"counters_after": after}))
         assert (verdict.reason.id if verdict.reason else "") == reason
     verdict = decide(good.model_copy(update={"counters_after": with_value(good.counters_after, 10)}))
-    assert verdict.counters_say[0] == "contradicts"
+    assert verdict.witnesses[0].says == "contradicts"
 
 
 def test_a_pass_with_two_of_our_requests_is_owed_once() -> None:

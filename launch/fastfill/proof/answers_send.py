@@ -24,7 +24,7 @@ from sglang_fastfill.conditions import FALLBACK_RID_PREFIX
 
 if TYPE_CHECKING:
     from fastfill.proof.evidence import Evidence
-    from fastfill.proof.gather import Visit
+    from fastfill.proof.visit import Visit
 
 FAST_PREFIX = "fastfill-answer-"
 FALLBACK_PREFIX = f"{FALLBACK_RID_PREFIX}answer-"
@@ -61,7 +61,7 @@ def cost(visit: Visit, evidence: Evidence) -> int:
 
 def compare(visit: Visit, evidence: Evidence) -> Evidence:
     """Compare, once every probe fired and where the server lets a request ask for the fallback."""
-    from fastfill.proof.gather import fired
+    from fastfill.proof.visit import fired
 
     if not fired(evidence):
         return evidence
@@ -195,7 +195,7 @@ def _ask(
 
 
 def _send(visit: Visit, rid: str, question: Question, place: int | None) -> Said:
-    from fastfill.proof.gather import passes_of
+    from fastfill.proof.visit import passes_of
 
     server, deadline = visit.server, visit.deadline
     body = question.body | {"rid": rid, "extra_key": rid} | ({} if place is None else {"routed_dp_rank": place})

@@ -77,6 +77,23 @@ class Counters(Wire):
             found[key] = found.get(key, 0.0) + sample.value
         return found
 
+    def exposition(self) -> str:
+        """The samples in the Prometheus text format; :func:`parse` gives them back."""
+        from prometheus_client.core import Metric
+        from prometheus_client.exposition import generate_latest
+
+        families: dict[str, Metric] = {}
+        for sample in self.samples:
+            families.setdefault(sample.name, Metric(sample.name, "recorded by fastfill prove", "untyped")).add_sample(
+                sample.name, sample.labels, sample.value
+            )
+
+        class Samples:
+            def collect(self) -> list[Metric]:
+                return list(families.values())
+
+        return generate_latest(Samples()).decode()
+
     def _named(self, name: str) -> list[Sample]:
         return [sample for sample in self.samples if sample.name == name]
 

@@ -136,7 +136,6 @@ def document(
     evidence: Evidence, verdict: Verdict, *, next_step: str, notes: list[str], elapsed_s: float
 ) -> ProveDocument:
     """The document of a proof that came to a verdict."""
-    says, detail = verdict.counters_say
     return ProveDocument(
         url=evidence.url,
         verdict=verdict.name,
@@ -156,7 +155,7 @@ def document(
             )
             for one in verdict.ranks
         ],
-        witnesses=[WitnessPart(witness="counters", says=says, detail=detail)],
+        witnesses=[WitnessPart(witness=one.witness, says=one.says, detail=one.detail) for one in verdict.witnesses],
         control=StatePart(status=verdict.control.status, detail=verdict.control.detail),
         answers=AnswersPart(
             status=verdict.answers.status,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from fastfill.proof.answers_seen import AnswersEvidence
 from fastfill.proof.counters import Counters
+from fastfill.proof.loglines import LogEvidence
 from fastfill.proof.sent import Attempt
+from fastfill.proof.traces import TraceEvidence
 from fastfill.proof.wire import ServerFacts, Status, Wire
 
 __all__ = ["Attempt", "Evidence"]
@@ -22,6 +24,8 @@ class Evidence(Wire):
         controls: The negative controls, in order; empty where none was sent.
         no_control: Why no control was sent.
         answers: What was seen of the server's answers; None where none were compared.
+        trace: What the profiler saw; None where it was not asked.
+        log: What the server's log holds; None where it was not asked.
         deadline_s: How long the proof was given, in seconds.
         deadline_passed: Whether that ran out.
     """
@@ -36,11 +40,18 @@ class Evidence(Wire):
     controls: tuple[Attempt, ...] = ()
     no_control: str = ""
     answers: AnswersEvidence | None = None
+    trace: TraceEvidence | None = None
     status_after: Status | None = None
     counters_after: Counters | None = None
+    log: LogEvidence | None = None
     deadline_s: float = 0.0
     deadline_passed: bool = False
 
     def sent(self) -> tuple[Attempt, ...]:
         """Every request of the proof, whatever it was for."""
-        return (*self.attempts, *self.controls, *(self.answers.sent() if self.answers else ()))
+        return (
+            *self.attempts,
+            *self.controls,
+            *(self.answers.sent() if self.answers else ()),
+            *(self.trace.sent() if self.trace else ()),
+        )

@@ -61,6 +61,11 @@ _FINDINGS = (
         "look for an error of prometheus_client in the server's log, and restart it",
     ),
     Finding(
+        "witnesses_disagree",
+        "one witness saw the kernel run where another says that it did not",
+        "believe neither: report it with the folder of prove --evidence DIR",
+    ),
+    Finding(
         "too_many_calls",
         "more fast-path calls were counted than the model has full-attention layers",
         "report it: the witness counts twice, or the model's config is not the one that is served",

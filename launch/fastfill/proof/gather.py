@@ -4,59 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
+from fastfill.proof import visit as visiting
 from fastfill.proof.answers_send import compare, cost
-from fastfill.proof.attempt import Outcome, judge
 from fastfill.proof.counters import rise
 from fastfill.proof.evidence import Attempt, Evidence
-from fastfill.proof.probe import CONTROL_RID_PREFIX, RID_PREFIX, Length, length, new_rid, prompt, request
+from fastfill.proof.logsource import read as read_log
+from fastfill.proof.probe import CONTROL_RID_PREFIX, RID_PREFIX, Length, length
 from fastfill.proof.server import Server
 from fastfill.proof.soundness import before_probe
-from fastfill.proof.tally import is_ours, ring_calls
+from fastfill.proof.tally import ring_calls
+from fastfill.proof.tracing import trace, trace_tokens
 from fastfill.proof.transport import Deadline, TimedOut
 from fastfill.proof.verdict import targets
-from fastfill.proof.wire import RankPasses
-
-POLL_S = 0.1
-SETTLE_S = 5.0
-"""How long a rank may take to write down a pass that the client has its answer of already."""
-
-
-class Talk(Protocol):
-    """How a proof reports what it does, as it does it."""
-
-    def check(self, name: str, outcome: str, detail: str) -> None:
-        """One finished check; the outcome is one of ok, fail, note, retry."""
-
-    def working(self, what: str) -> AbstractContextManager[object]:
-        """Something that takes a while."""
-
-
-class Visit(NamedTuple):
-    """One proof under way: what each of its steps needs.
-
-    Attributes:
-        size: How long a request is, in tokens.
-        pool: Token ids to draw prompts from.
-    """
-
-    server: Server
-    plan: Plan
-    deadline: Deadline
-    talk: Talk
-    size: Length
-    pool: tuple[int, ...]
-
-
-class Plan(NamedTuple):
-    """What the operator asked for."""
-
-    prompt_tokens: int | None = None
-    attempts: int = 5
-    count_layers: Callable[[str], int | None] = lambda model_path: None
+from fastfill.proof.visit import POLL_S, Plan, Talk, Visit, fired, until_fair
 
 
 def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Evidence:
@@ -103,12 +66,24 @@ def _send_and_read(
         evidence = step.run(visit, evidence)
     evidence = evidence.model_copy(update={"deadline_passed": deadline.passed()})
     try:
-        return _read_again(server, evidence)
+        return _with_log(visit, _read_again(server, evidence))
     except TimedOut:
         # It did not answer the probe either: that is the finding, not that it is still silent.
         if any(attempt.answer == "timed_out" for attempt in evidence.sent()):
             return evidence
         raise
+
+
+def _with_log(visit: Visit, evidence: Evidence) -> Evidence:
+    """The server's log, last: the probe may have been the first to use the kernel."""
+    status = evidence.status_after or evidence.status_before
+    if "log" not in visit.plan.witnesses or status is None:
+        return evidence
+    since = min((rank.since for rank in status.ranks), default=0.0)
+    with visit.talk.working("reading the server's log"):
+        log = read_log(visit.plan.log, since)
+    visit.talk.check("log", "note", log.problem or f"{len(log.lines)} LoadKernel line(s) in {log.source}")
+    return evidence.model_copy(update={"log": log})
 
 
 def _probe(visit: Visit, evidence: Evidence) -> Evidence:
@@ -148,67 +123,15 @@ STEPS = (
     Step(_probe, lambda visit, evidence: visit.size.tokens * len(targets(evidence.server.dp_size))),
     Step(_control, lambda visit, _: visit.size.tokens),
     Step(compare, cost),
+    Step(trace, trace_tokens),
 )
 """In the order in which they are run."""
-
-
-def until_fair(visit: Visit, prefix: str, place: int | None) -> Iterator[Attempt]:
-    """Send requests until one is a fair trial, or there is no point in sending more."""
-    server, plan, deadline, talk, size, pool = visit
-    tokens = size.tokens
-    name = "control" if prefix == CONTROL_RID_PREFIX else "probe"
-    for number in range(1, plan.attempts + 1):
-        if deadline.passed():
-            talk.check(name, "fail", f"the time is up ({deadline.seconds:.0f} s)")
-            return
-        with talk.working(f"{name} {number}: {tokens} tokens"):
-            attempt = _send(server, new_rid(prefix), tokens, pool, place, deadline)
-        judged = judge(attempt)
-        yield attempt
-        if judged.outcome is Outcome.VALID:
-            talk.check(name, "ok", f"answered and seen, {_seen(attempt)}")
-            return
-        if judged.outcome is not Outcome.VOID:
-            talk.check(name, "fail", judged.why)
-            return
-        talk.check(name, "retry", f"void: {judged.why}")
-        time.sleep(min(0.2 * number, deadline.remaining()))
-
-
-def _send(
-    server: Server, rid: str, tokens: int, pool: tuple[int, ...], place: int | None, deadline: Deadline
-) -> Attempt:
-    body = request(rid, prompt(pool, tokens), dp=place)
-    attempt = Attempt(rid=rid, dp=place, prompt_tokens=tokens, answer="answered")
-    try:
-        answer = server.generate(body, timeout_s=max(0.1, deadline.remaining()))
-    except TimedOut as error:
-        server.abort(rid)
-        return attempt.model_copy(update={"answer": "timed_out", "detail": error.what})
-    except KeyboardInterrupt:
-        server.abort(rid)
-        raise
-    if answer.refusal:
-        return attempt.model_copy(update={"answer": "refused", "detail": answer.refusal})
-    return attempt.model_copy(update={"ranks": passes_of(server, rid, deadline)})
-
-
-def passes_of(server: Server, rid: str, deadline: Deadline) -> tuple[RankPasses, ...]:
-    """Wait until every rank that the server lists has written the request down, or should have."""
-    settle = Deadline(min(SETTLE_S, max(1.0, deadline.remaining())))
-    while True:
-        found = server.passes(rid)
-        ranks = found.ranks if found else ()
-        kept = tuple(one for one in ranks if one.passes)
-        if (ranks and len(kept) == len(ranks)) or settle.passed():
-            return kept
-        time.sleep(POLL_S)
 
 
 def _read_again(server: Server, evidence: Evidence) -> Evidence:
     """Read the status and the counters again; the counters until they have caught up with the ring, or should have."""
     evidence = evidence.model_copy(update={"status_after": server.status()})
-    settle = Deadline(SETTLE_S)
+    settle = Deadline(visiting.SETTLE_S)
     while True:
         counters = server.counters()
         evidence = evidence.model_copy(update={"counters_after": counters})
@@ -225,23 +148,3 @@ def _caught_up(evidence: Evidence) -> bool:
     return all(
         rose.get(rank, Counter())[key] >= count for rank, counts in owed.items() for key, count in counts.items()
     )
-
-
-def fired(evidence: Evidence) -> bool:
-    """Whether a fair probe to each data-parallel rank made a fast-path call."""
-    return all(_fired(evidence.attempts, place) for place in targets(evidence.server.dp_size))
-
-
-def _fired(attempts: tuple[Attempt, ...], place: int | None) -> bool:
-    return any(
-        is_ours(call)
-        for attempt in attempts
-        if attempt.dp == place and judge(attempt).outcome is Outcome.VALID
-        for ranked in attempt.ranks
-        for one in ranked.passes
-        for call in one.calls
-    )
-
-
-def _seen(attempt: Attempt) -> str:
-    return f"in {max(len(one.passes) for one in attempt.ranks)} pass(es) on {len(attempt.ranks)} rank(s)"

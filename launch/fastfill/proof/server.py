@@ -28,11 +28,19 @@ class Answer(NamedTuple):
 
 
 class Server:
-    """The endpoints that a proof and the kill switch need, over a Transport that maps failures to errors."""
+    """The endpoints that a proof and the kill switch need, over a Transport that maps failures to errors.
 
-    def __init__(self, transport: Transport) -> None:
+    Attributes:
+        info: What /server_info answered last, with whatever secrets are in it.
+        sent: The bodies that /generate was sent, in order.
+    """
+
+    def __init__(self, transport: Transport, *, admin_key: str | None = None) -> None:
         self.transport = transport
         self.url = transport.url
+        self.admin_key = admin_key
+        self.info: dict[str, Any] = {}
+        self.sent: list[dict[str, Any]] = []
 
     def facts(self) -> ServerFacts:
         """``/server_info``, or ``/get_server_info`` on servers older than that name.
@@ -49,6 +57,7 @@ class Server:
                 where=self.url,
                 next_step="give the URL of the server itself; a router or proxy in front cannot be proven",
             )
+        self.info = reply.value
         return _read(ServerFacts, reply.value, f"{self.url}/server_info")
 
     def status(self) -> Status | None:
@@ -102,6 +111,7 @@ class Server:
         Raises:
             TimedOut: No answer in that time.
         """
+        self.sent.append(body)
         reply = self.transport.post("/generate", body, timeout_s=timeout_s)
         if reply.status != 200:
             return Answer(f"HTTP {reply.status}: {_message(reply)}")
@@ -128,9 +138,33 @@ class Server:
     def abort(self, rid: str) -> None:
         """Ask the server to drop a request that nobody waits for; that it may refuse is no error of the proof's."""
         try:
-            self.transport.post("/abort_request", {"rid": rid}, timeout_s=2.0)
+            self.transport.post("/abort_request", {"rid": rid}, timeout_s=2.0, key=self.admin_key)
         except FastfillError:
             return
+
+    def start_profile(self, folder: str, steps: int) -> str:
+        """``/start_profile`` for CPU and GPU; returns why the server did not, empty if it did.
+
+        Args:
+            folder: Where the server is to write the traces, on its machine.
+            steps: Forward passes after which it ends by itself.
+        """
+        body = {"output_dir": folder, "num_steps": steps, "activities": ["CPU", "GPU"], "with_stack": False}
+        reply = self.transport.post("/start_profile", body, timeout_s=60.0, key=self.admin_key)
+        if reply.status == 200:
+            return ""
+        if reply.status == 404:
+            return "the server does not know /start_profile"
+        return f"/start_profile answered HTTP {reply.status}: {_message(reply)}"
+
+    def stop_profile(self, *, timeout_s: float) -> bool:
+        """``/stop_profile``; False where the profiler had ended already.
+
+        Raises:
+            TimedOut: The traces are still being written.
+        """
+        reply = self.transport.post("/stop_profile", {}, timeout_s=timeout_s, key=self.admin_key)
+        return reply.status == 200
 
     def _ours(self, kind: type[_Document], reply: Reply, path: str) -> _Document | None:
         if reply.status == 404:

@@ -15,6 +15,7 @@ from fastfill.proof.findings import Finding, find
 from fastfill.proof.soundness import before_probe, identity, measurement
 from fastfill.proof.tally import Tally, tally
 from fastfill.proof.wire import RankStatus
+from fastfill.proof.words import Word, words
 
 Name = Literal["FIRED", "PARTIAL", "NOT_FIRED", "NOT_EXERCISED", "DISAGREE", "INVALID", "WRONG"]
 
@@ -37,7 +38,7 @@ class Verdict(NamedTuple):
         summary: One sentence.
         ranks: One account a rank, of the probe that counted for it.
         answers: Whether the answers of fast path and fallback were compared, and how that ended.
-        counters_say: Whether the counters bear the ring out: seen, contradicts or cannot say, and the detail.
+        witnesses: What each witness that was asked says; the counters first.
     """
 
     name: Name
@@ -47,7 +48,7 @@ class Verdict(NamedTuple):
     control: Control
     answers: Answers
     coverage: Coverage
-    counters_say: tuple[Literal["seen", "contradicts", "cannot_say"], str]
+    witnesses: tuple[Word, ...]
 
     @property
     def exit_code(self) -> int:
@@ -64,10 +65,12 @@ def decide(evidence: Evidence) -> Verdict:
     ranks = _tallies(evidence)
     control = Control("not_run", "the probe did not fire")
     answers = judge_answers(evidence.answers)
-    counters: tuple[Literal["seen", "contradicts", "cannot_say"], str] = ("cannot_say", "no fair probe to compare with")
+    counters = Word("counters", "cannot_say", "no fair probe to compare with")
+    others: tuple[Word, ...] = ()
 
     def verdict(name: Name, reason: Finding | None, summary: str) -> Verdict:
-        return Verdict(name, reason, summary, ranks, control, answers, coverage(evidence.counters_after), counters)
+        share = coverage(evidence.counters_after)
+        return Verdict(name, reason, summary, ranks, control, answers, share, (counters, *others))
 
     def invalid(found: tuple[str, str]) -> Verdict:
         return verdict("INVALID", find(found[0]), found[1])
@@ -84,15 +87,20 @@ def decide(evidence: Evidence) -> Verdict:
 
     broken = measurement(evidence, ranks)
     if broken and broken[0] == "counters_contradict_ring":
-        counters = ("contradicts", broken[1])
+        counters = Word("counters", "contradicts", broken[1])
     elif evidence.counters_after is not None:
-        counters = ("seen", "rose by at least the calls that the ring reports")
+        counters = Word("counters", "seen", "rose by at least the calls that the ring reports")
+    others = words(evidence)
     if broken:
         return invalid(broken)
 
     fired = [one for one in ranks if one.observed == one.expected > 0 and one.passes > 0]
     observed = sum(one.observed for one in ranks)
     expected = sum(one.expected for one in ranks)
+    if any(word.says == "contradicts" for word in others):
+        said = [f"counters: {observed} of {expected} calls of the probe fired"]
+        said += [f"{word.witness} {word.says}: {word.detail}" for word in others]
+        return verdict("DISAGREE", find("witnesses_disagree"), "; ".join(said))
     if observed == 0:
         reason = stopped_by(evidence, ranks)
         return verdict("NOT_FIRED", reason, f"none of {expected} prefill attention calls took the fast path")

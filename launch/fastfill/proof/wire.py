@@ -116,8 +116,9 @@ class Model(Wire):
 class RankStatus(Wire):
     """What one rank says of itself.
 
-    ``since`` is when its witness began, seconds since 1970, before its first pass; 0 where it does not say.
-    ``aiter_log_level`` is AITER_LOG_LEVEL in the rank, empty where it is unset, None where it does not say.
+    ``kernel_files`` has the SHA-256 of each kernel file. ``since`` is when its witness began, seconds since 1970,
+    before its first pass; 0 where it does not say. ``aiter_log_level`` is AITER_LOG_LEVEL in the rank, empty where it
+    is unset, None where it does not say.
     """
 
     rank: Rank
@@ -134,6 +135,7 @@ class RankStatus(Wire):
     model: Model
     forced_fallback_allowed: bool = False
     context_len: int = 0
+    kernel_files: dict[str, str] = {}
     since: float = 0.0
     aiter_log_level: str | None = None
 

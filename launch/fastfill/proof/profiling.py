@@ -1,0 +1,117 @@
+"""Runs the server's torch profiler around a few passes, and fetches the traces from where the server wrote them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tarfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+from fastfill.proof.server import Server
+from fastfill.proof.traces import TraceRank, read
+from fastfill.proof.transport import TimedOut
+from fastfill.proof.wire import Rank, RankPasses
+
+SUFFIXES = (".trace.json.gz", ".trace.json")
+STOP_S = 300.0
+"""How long the server may take to write its traces: a GPU's have millions of events."""
+
+
+class Profile:
+    """The profiler of one server, from start to the traces.
+
+    Args:
+        server: The server.
+        steps: Forward passes after which it ends by itself.
+        folder: A folder that the server writes into and this process reads, by one name; None for one below /tmp.
+        container: Where the server runs, if it is a container on this host; empty otherwise.
+    """
+
+    def __init__(self, server: Server, steps: int, folder: Path | None, container: str) -> None:
+        self._server = server
+        self._steps = steps
+        self._container = container
+        self.name = f"fastfill-prove-{uuid.uuid4().hex}"
+        self.folder = PurePosixPath(folder or "/tmp") / self.name  # noqa: S108
+        self._before: dict[Rank, int] = {}
+
+    def start(self) -> str:
+        """Note where the rings stand, and start.
+
+        Returns:
+            Why it could not be started, empty if it was.
+        """
+        self._before = {one.rank: one.passes[-1].number for one in self._ring() if one.passes}
+        return self._server.start_profile(str(self.folder), self._steps)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop, and wait until the traces are written; whether it ran until now."""
+        try:
+            return self._server.stop_profile(timeout_s=max(5.0, min(STOP_S, timeout_s)))
+        except TimedOut:
+            return False
+
+    def between(self) -> tuple[tuple[RankPasses, ...], bool]:
+        """Every pass that the ranks noted since the start, and whether the rings still hold all of them."""
+        found, complete = [], True
+        for one in self._ring():
+            before = self._before.get(one.rank, 0)
+            later = tuple(each for each in one.passes if each.number > before)
+            if later and later[0].number > before + 1:
+                complete = False
+            found.append(one.model_copy(update={"passes": later}))
+        return tuple(found), complete
+
+    def _ring(self) -> tuple[RankPasses, ...]:
+        passes = self._server.passes("")
+        return passes.ranks if passes else ()
+
+    def fetch(self) -> tuple[tuple[TraceRank, ...], str]:
+        """Read the traces and remove them.
+
+        Returns:
+            One trace a file, by rank, and why there is none, empty where there are some.
+        """
+        here = Path(self.folder)
+        if here.is_dir():
+            found = [_read(file.name, file.open("rb")) for file in sorted(here.iterdir()) if _is_trace(file.name)]
+            shutil.rmtree(here, ignore_errors=True)
+        elif self._container:
+            found = list(self._from_container())
+        else:
+            return (), (
+                f"the server wrote its traces to {self.folder} on its own machine: run prove there, or give "
+                "--container NAME, or a --profile-dir that both see"
+            )
+        if not found:
+            return (), "the server wrote no trace: it was being profiled already, or its disk is full"
+        return tuple(sorted(found, key=lambda one: one.rank.key())), ""
+
+    def _from_container(self) -> Iterator[TraceRank]:
+        argv = ["docker", "cp", f"{self._container}:{self.folder}", "-"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            assert child.stdout is not None
+            with contextlib.suppress(tarfile.ReadError), tarfile.open(fileobj=child.stdout, mode="r|") as archive:
+                for member in archive:
+                    content = archive.extractfile(member) if member.isfile() and _is_trace(member.name) else None
+                    if content is not None:
+                        yield _read(PurePosixPath(member.name).name, content)
+        subprocess.run(
+            ["docker", "exec", self._container, "rm", "-rf", str(self.folder)],
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+
+
+def _is_trace(name: str) -> bool:
+    return name.endswith(SUFFIXES)
+
+
+def _read(name: str, content: object) -> TraceRank:
+    with cast("IO[bytes]", content) as file:
+        return read(name, file)

@@ -1,0 +1,52 @@
+"""The step of a proof that lets the server's profiler watch a probe."""
+
+from __future__ import annotations
+
+from fastfill.proof.attempt import Outcome, judge
+from fastfill.proof.evidence import Attempt, Evidence
+from fastfill.proof.probe import RID_PREFIX
+from fastfill.proof.profiling import Profile
+from fastfill.proof.traces import TraceEvidence
+from fastfill.proof.verdict import targets
+from fastfill.proof.visit import Visit, until_fair
+
+
+def trace(visit: Visit, evidence: Evidence) -> Evidence:
+    """Profile further probes, one to each data-parallel rank, where the trace is asked for and probes were fair."""
+    if "trace" not in visit.plan.witnesses or not _worth_it(evidence):
+        return evidence
+    profile = Profile(visit.server, visit.plan.profile_steps, visit.plan.profile_dir, visit.plan.log.container)
+    problem = profile.start()
+    if problem:
+        visit.talk.check("trace", "note", problem)
+        return evidence.model_copy(update={"trace": TraceEvidence(problem=problem)})
+    attempts: list[Attempt] = []
+    try:
+        for place in targets(evidence.server.dp_size):
+            attempts += until_fair(visit, RID_PREFIX, place)
+    finally:
+        with visit.talk.working("the server writes its traces"):
+            whole = profile.stop(visit.deadline.remaining())
+    between, complete = profile.between()
+    with visit.talk.working("reading the traces"):
+        ranks, problem = profile.fetch()
+    ran = sum(one.ours for one in ranks)
+    visit.talk.check("trace", "note", problem or f"{ran} run(s) of the kernel in the traces of {len(ranks)} rank(s)")
+    found = TraceEvidence(
+        problem=problem,
+        attempts=tuple(attempts),
+        whole=whole,
+        between=between,
+        complete=complete,
+        ranks=ranks,
+    )
+    return evidence.model_copy(update={"trace": found})
+
+
+def trace_tokens(visit: Visit, evidence: Evidence) -> int:
+    """What the step takes, in prompt tokens."""
+    return visit.size.tokens * len(targets(evidence.server.dp_size)) if "trace" in visit.plan.witnesses else 0
+
+
+def _worth_it(evidence: Evidence) -> bool:
+    return any(judge(attempt).outcome is Outcome.VALID for attempt in evidence.attempts)
