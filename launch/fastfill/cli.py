@@ -14,6 +14,7 @@ from fastfill import (
     patch,
     path,
     pins,
+    plan,
     preflight,
     profiles,
     prove,
@@ -50,6 +51,7 @@ app.add_typer(kernel.app, name="kernel")
 app.add_typer(patch.app, name="patch")
 app.command("preflight")(preflight.preflight)
 app.add_typer(path.app, name="path")
+app.add_typer(plan.app, name="plan")
 app.command("prove")(prove.prove)
 app.command("profiles")(profiles.profiles)
 app.command("serve", context_settings={"allow_extra_args": True})(serve.serve)

@@ -1,0 +1,151 @@
+"""``fastfill plan``: which flags serve this traffic best, from its own trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastfill.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from fastfill.planning.assumptions import Assumptions
+    from fastfill.planning.candidate import Candidate
+    from fastfill.planning.deployment import Deployment
+    from fastfill.planning.trace import Trace
+
+OBJECTIVES = ("ttft_p99", "throughput", "coverage")
+app = typer.Typer(invoke_without_command=True, subcommand_metavar="[calibrate|published]", no_args_is_help=True)
+
+
+@app.callback(context_settings={"allow_extra_args": True})
+def plan(
+    context: typer.Context,
+    trace: Annotated[Path | None, typer.Option("--trace", help="Mooncake JSONL, request log, benchmark JSONL.")] = None,
+    workload: Annotated[str, typer.Option(help="Instead: isl=60000,osl=600,conc=16[,cached=0.3][,requests=N].")] = "",
+    model: Annotated[str, typer.Option("--model", help="A checkpoint's folder, config.json, or a cached name.")] = "",
+    tp: Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel size.")] = 1,
+    stack: Annotated[str, typer.Option("--stack", help="Which SGLang: one of our stacks.")] = "sglang-0.5.16",
+    gpu: Annotated[str, typer.Option("--gpu", help="Whose published figures: mi350x or mi355x.")] = "mi350x",
+    calibration: Annotated[Path | None, typer.Option(help="From `fastfill plan calibrate`, instead of them.")] = None,
+    objective: Annotated[str, typer.Option(help=f"One of {', '.join(OBJECTIVES)}.")] = "ttft_p99",
+    candidate: Annotated[
+        list[str] | None, typer.Option("--candidate", help="chunk=-1,max_prefill=65536[,radix=off][,path=on].")
+    ] = None,
+    assume: Annotated[list[str] | None, typer.Option("--assume", help="K=V for what the trace lacks.")] = None,
+    profile: Annotated[str, typer.Option("--profile", help="The flags that stay the same.")] = "long-context",
+    flag: Annotated[
+        list[str] | None, typer.Option("--flag", help="An SGLang flag over the profile's: 'page-size 64'.")
+    ] = None,
+    write_profile: Annotated[Path | None, typer.Option(help="Write the recommendation as a profile here.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page of plots here.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Replay traffic through a model of SGLang's prefill scheduler, candidate by candidate, and recommend flags.
+
+    Example: fastfill plan --workload isl=60000,osl=600,conc=16 --model DIR --tp 4
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from fastfill import output
+    from fastfill.planning import document, evaluate, figures
+    from fastfill.planning.assumptions import Assumptions
+
+    if objective not in OBJECTIVES:
+        raise UsageError(f"{objective} is no objective", where="--objective", next_step=", ".join(OBJECTIVES))
+    if not model:
+        raise UsageError("the model is not known", next_step="give --model a checkpoint's folder or its config.json")
+    assumptions = Assumptions(assume or [])
+    requests = _requests(trace, workload, assumptions)
+    words = [word for one in flag or [] for word in f"--{one.lstrip('-')}".split()]
+    deployed = _deployed(model, tp, stack, profile, words, gpu)
+    times = (
+        figures.calibrated(calibration)
+        if calibration
+        else figures.published(deployed.model, gpu, max(tp // deployed.ranks, 1), assumptions)
+    )
+    tried = []
+    wanted = _candidates(candidate or [], requests, deployed)
+    from fastfill.planning.progress import steps
+
+    for one in steps(wanted):
+        tried.append(evaluate.try_candidate(one, deployed, requests, times, assumptions))
+    chosen, why = evaluate.recommend(tried, objective)  # type: ignore[arg-type]
+    answer = document.document(
+        trace=requests,
+        source=str(trace.name) if trace else f"--workload {workload}",
+        tried=tried,
+        chosen=chosen,
+        why=why,
+        env=dict(deployed.env),
+        objective=objective,  # type: ignore[arg-type]
+        assumptions=assumptions.used,
+        times=times,
+        release=deployed.rules.release,
+        not_modelled=_not_modelled(deployed),
+    )
+    if html:
+        from fastfill.planning import page
+
+        page.write(html, answer, tried, chosen)
+    if write_profile:
+        from fastfill.planning import profile_file
+
+        profile_file.write(answer, profile, write_profile)
+    if json:
+        output.document(answer.model_dump(by_alias=True))
+    else:
+        from fastfill.planning import text
+
+        text.show(answer)
+    if chosen is None:
+        raise typer.Exit(int(ExitCode.CHECK_FAILED))
+
+
+def _requests(file: Path | None, workload: str, assumptions: Assumptions) -> Trace:
+    if (file is None) == (not workload):
+        raise UsageError("there must be one of --trace and --workload")
+    if file is None:
+        from fastfill.planning import workload as loads
+
+        return loads.parse(workload)
+    from fastfill.planning import readers
+
+    unit = assumptions.text("time_unit", ("ms", "s"))
+    trace = readers.read(file, block=int(assumptions.number("hash_block")), unit=unit)
+    if not trace.format.startswith("Mooncake"):
+        del assumptions.used["time_unit"]
+    if not trace.block:
+        assumptions.used.pop("hash_block", None)
+    return trace
+
+
+def _deployed(model: str, tp: int, stack: str, profile: str, words: list[str], gpu: str) -> Deployment:
+    from fastfill.planning import deployment, figures
+    from fastfill.serving.profile import load
+
+    kept: dict[str, Any] = {"tp": tp, "stack": stack, "words": words, "gpu_gib": figures.gpu(gpu)["memory_gib"]}
+    return deployment.read_deployment(model, profile=load(profile), **kept)
+
+
+def _candidates(given: list[str], trace: Trace, deployed: Deployment) -> list[Candidate]:
+    from fastfill.planning.candidate import grid, parse
+
+    longest = max(trace.n_in)
+    if given:
+        found = [parse(one, longest=longest, radix=bool(trace.block), page=deployed.page) for one in given]
+    else:
+        found = grid(longest, radix=(False, True) if trace.block else (False,), page=deployed.page)
+    return list(dict.fromkeys(found))
+
+
+def _not_modelled(deployed: Deployment) -> list[str]:
+    found = []
+    if deployed.facts.launch.speculative:
+        found.append("speculative decoding: decode is taken to give one token a step")
+    if deployed.model.hybrid:
+        found.append("the pool of linear-attention states: prefixes are cached where a request or a chunk ended")
+    if deployed.ranks > 1:
+        found.append("data-parallel ranks other than in turn")
+    return found
