@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastfill.proof import needle
 from fastfill.proof.answers_seen import AnswersEvidence, Guesses, Hidden, Pair, Said, Search
+from fastfill.proof.control import judge_control
 from fastfill.proof.probe import new_rid, prompt, request
 from fastfill.proof.sent import Attempt
 from fastfill.proof.server import Answer
-from fastfill.proof.side import fallback_side, fast_side
+from fastfill.proof.side import fallback_side, fast_side, hopeless
 from fastfill.proof.transport import TimedOut
 from fastfill.proof.verdict import targets
 from fastfill.proof.wire import Retrieval
@@ -63,7 +64,7 @@ def compare(visit: Visit, evidence: Evidence) -> Evidence:
     """Compare, once every probe fired and where the server lets a request ask for the fallback."""
     from fastfill.proof.visit import fired
 
-    if not fired(evidence):
+    if not fired(evidence) or judge_control(evidence).finding:
         return evidence
     if not evidence.controls:
         why = evidence.no_control or "no time was left"
@@ -76,8 +77,9 @@ def compare(visit: Visit, evidence: Evidence) -> Evidence:
         for tokens in lengths(visit.size.tokens):
             question = _logprob_question(visit.pool, tokens)
             sides = _both(visit, question, place, spoiled)
-            if sides is not None:
-                pairs.append(Pair(fast=sides[0], fallback=sides[1]))
+            if sides is None:
+                break
+            pairs.append(Pair(fast=sides[0], fallback=sides[1]))
         searches += _hunt(visit, _task(evidence), place, spoiled)
     refused = next((one.detail for one in spoiled if one.answer == "refused"), "")
     found = AnswersEvidence(
@@ -187,7 +189,7 @@ def _ask(
         if not why:
             return said
         spoiled.append(said.attempt)
-        if said.attempt.answer == "refused":
+        if hopeless(said.attempt):
             break
         visit.talk.check("answers", "retry", f"{name}: {why}")
         time.sleep(min(0.2 * number, visit.deadline.remaining()))

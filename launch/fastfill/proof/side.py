@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastfill.proof.attempt import Outcome, judge, target_passes
 from fastfill.proof.sent import Attempt
 from fastfill.proof.tally import is_ours
+from sglang_fastfill.conditions import FALLBACK_RID_PREFIX
 
 
 def fast_side(attempt: Attempt) -> str:
@@ -32,6 +33,12 @@ def fallback_side(attempt: Attempt) -> str:
     if calls := fast_calls(attempt):
         return f"it made {calls} fast-path call(s), though it asked for the fallback"
     return ""
+
+
+def hopeless(attempt: Attempt) -> bool:
+    """Whether sending it again would tell nothing new: refused, changed on its way, or a fallback that fired."""
+    forced = attempt.rid.startswith(FALLBACK_RID_PREFIX) and fast_calls(attempt) > 0
+    return forced or judge(attempt).outcome in (Outcome.REFUSED, Outcome.UNSEEN, Outcome.REWRITTEN)
 
 
 def fast_calls(attempt: Attempt) -> int:
