@@ -18,7 +18,7 @@ from evidence_maker import TOKENS, asm, attempt, counters_for, evidence, one_pas
 from pytest_httpserver import HTTPServer
 
 import saboteur_proxy
-from fastfill.proof import gather
+from fastfill.proof import visit
 from fastfill.proof.answers_seen import AnswersEvidence, Hidden, Pair, Said, Search
 from fastfill.proof.evidence import Evidence
 from fastfill.proof.verdict import EXIT_CODES, decide
@@ -186,7 +186,7 @@ def test_the_good_proof_that_they_spoil_is_a_good_one() -> None:
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ContractServer, ContractServer]]:
     """Two servers with processes of their own; the second one's flag is off and its model has other layers."""
-    monkeypatch.setattr(gather, "SETTLE_S", 0.3)
+    monkeypatch.setattr(visit, "SETTLE_S", 0.3)
     with HTTPServer() as one, HTTPServer() as two:
         other = ContractServer(two, reason="flag_off", pids=lambda rank: 900 + rank, layers=3)
         other.status_extra = {"flag": False}

@@ -78,13 +78,16 @@ class Sabotage:
         """Look at the file; a word that nobody knows must not look like a sound server."""
         words = frozenset(self.file.read_text().split()) if self.file.exists() else frozenset()
         if words != self.words:
-            from aiter.faults import FAULTS
+            from aiter import _asm
+            from aiter.faults import FAULTS, AnswerFaults
 
             known = {*MODES, *KERNELS}
             faults = [part for word in words - known if ":" not in word for part in word.split("+")]
             unknown = set(faults) - set(FAULTS)
             assert not unknown, unknown
             os.environ["AITER_EMULATOR_FAULT"] = ",".join(faults)
+            # It counts calls to know the layer, and some of our modes leave an odd number behind.
+            _asm._answer_faults = AnswerFaults()
             self.words = words
             self._gate()
 
