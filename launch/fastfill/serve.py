@@ -51,6 +51,14 @@ def serve(
         Path | None,
         typer.Option(envvar="FASTFILL_ADMIN_API_KEY_FILE", help="File with the key for SGLang's admin pages."),
     ] = None,
+    selfcheck: Annotated[
+        bool | None,
+        typer.Option(
+            "--selfcheck/--no-selfcheck",
+            help="Refuse to start where fastfill selfcheck fails. Default: the profile's.",
+            show_default=False,
+        ),
+    ] = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the launch as one JSON document; runs nothing.")] = False,
 ) -> None:
@@ -85,7 +93,8 @@ def serve(
     if print_:
         output.data(launch.command.text())
     else:
-        _run(launch, allowed=request.allow, secrets=request.keys)
+        checked = request.profile.fastfill.selfcheck if selfcheck is None else selfcheck
+        _run(launch, allowed=request.allow, secrets=request.keys, checked=checked)
 
 
 def _installed() -> Installed:
@@ -117,18 +126,22 @@ def _refuse(launch: Launch, profile: str) -> None:
         )
 
 
-def _run(launch: Launch, *, allowed: list[str], secrets: dict[str, str]) -> None:
+def _run(launch: Launch, *, allowed: list[str], secrets: dict[str, str], checked: bool) -> None:
     from fastfill.serving import folder, keys
     from fastfill.serving.installed import require_patched
+    from fastfill.serving.kernel_check import require_right_kernel
 
     require_patched(launch.settings, allowed)
     _port_is_free(launch.host, launch.port)
+    environment = {**os.environ, **launch.command.env}
+    if checked:
+        require_right_kernel(launch.command.argv[0], environment)
     folder.ready(launch.state_dir)
     keys.write(launch.state_dir, secrets)
     output.talk(f"state:   {launch.state_dir}")
     output.talk(f"running: {launch.command.text()}")
     sys.stdout.flush()
-    os.execvpe(launch.command.argv[0], launch.command.argv, {**os.environ, **launch.command.env})  # noqa: S606
+    os.execvpe(launch.command.argv[0], launch.command.argv, environment)  # noqa: S606
 
 
 def _port_is_free(host: str, port: int) -> None:

@@ -165,6 +165,18 @@ def test_a_setting_that_serve_refuses_is_shown_with_its_fix(port: int) -> None:
     assert runs.read(port) is None
 
 
+def test_a_kernel_that_fails_selfcheck_is_not_served(port: int, tmp_path: Path) -> None:
+    """The real command in the lab's environment, with a kernel that leaves rows unwritten."""
+    profile = tmp_path / "checked.toml"
+    profile.write_text('extends = "long-context"\n[fastfill]\nselfcheck = true\n')
+    answer = lab("up", "--port", str(port), "--profile", str(profile), "--env", "AITER_EMULATOR_FAULT=unwritten_rows")
+    assert answer.returncode == 4
+    assert "the server was not started: WRONG: rows unwritten" in answer.stderr
+    assert "FAIL  one sequence of 512" in answer.stderr
+    assert runs.read(port) is None
+    assert bindable(port)
+
+
 def test_an_interrupt_while_starting_leaves_nothing(port: int) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "fastfill", "lab", "up", "--port", str(port)], stderr=subprocess.PIPE, text=True

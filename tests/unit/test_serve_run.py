@@ -134,6 +134,54 @@ def test_an_unpatched_sglang_exits_4_with_the_flag_on_only(place: Path) -> None:
     assert serve(place, *words).returncode == 0
 
 
+def with_aiter(place: Path, body: str) -> dict[str, str]:
+    """Put a torch and a selfcheck in place that do what the body says; the command around them is the real one."""
+    checks = place / "sitecustomize.py"
+    checks.write_text(
+        "import sys, types\n"
+        "torch = types.ModuleType('torch'); torch.cuda = types.SimpleNamespace(is_available=lambda: False)\n"
+        "sys.modules['torch'] = torch\n"
+        "checks = types.ModuleType('sglang_fastfill.selfcheck')\n"
+        f"def run(device):\n    {body}\n"
+        "checks.run = run\n"
+        "sys.modules['sglang_fastfill.selfcheck'] = checks\n"
+        "import sglang_fastfill; sglang_fastfill.selfcheck = checks\n"
+    )
+    return {"PYTHONPATH": python_path(place)}
+
+
+RESULT = "types.SimpleNamespace(name='one sequence of 512', ok={ok}, error=0.5, kind={kind!r}, detail='rows 256 on')"
+
+
+def test_serve_starts_when_selfcheck_passes_and_not_when_it_fails(place: Path) -> None:
+    words = ("--profile", "off", "--selfcheck", "--port", str(free_port()))
+    env = with_aiter(place, f"return [{RESULT.format(ok=True, kind='')}]")
+    ran = serve(place, *words, **env)
+    assert (ran.returncode, "selfcheck: right: 1 of 1 cases" in ran.stderr) == (0, True), ran.stderr
+    env = with_aiter(place, f"return [{RESULT.format(ok=False, kind='rows unwritten')}]")
+    refused = serve(place, *words, **env)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "the server was not started: WRONG: rows unwritten" in refused.stderr
+    assert "FAIL  one sequence of 512: rows unwritten: rows 256 on" in refused.stderr
+    assert serve(place, "--profile", "off", "--port", str(free_port()), **env).returncode == 0, "not asked for"
+
+
+def test_the_profile_can_ask_for_selfcheck_and_the_option_wins(place: Path) -> None:
+    mine = place / "mine.toml"
+    mine.write_text('extends = "off"\n[fastfill]\nselfcheck = true\n')
+    env = with_aiter(place, f"return [{RESULT.format(ok=False, kind='nan')}]")
+    words = ("--profile", str(mine), "--port", str(free_port()))
+    assert serve(place, *words, **env).returncode == 1
+    assert serve(place, *words, "--no-selfcheck", **env).returncode == 0
+
+
+def test_a_selfcheck_that_cannot_run_exits_4(place: Path) -> None:
+    env = with_aiter(place, "raise ImportError('no module named aiter')")
+    refused = serve(place, "--profile", "off", "--selfcheck", "--port", str(free_port()), **env)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "selfcheck could not be run" in refused.stderr and "aiter cannot be imported" in refused.stderr
+
+
 def test_an_interpreter_without_sglang_exits_4(place: Path) -> None:
     refused = serve(place / "state", "--profile", "off", "--port", str(free_port()))
     assert (refused.returncode, "has no SGLang" in refused.stderr) == (4, True)

@@ -35,7 +35,8 @@ def up(
     ctx: typer.Context,
     profile: Annotated[str, typer.Option(help="A launch profile, or the path of your own.")] = "long-context",
     model: Annotated[
-        str, typer.Option(help="dense, hybrid, needle, dense-hd128, dense-gqa6, or a folder with a checkpoint.")
+        str,
+        typer.Option(help="dense, hybrid, needle, dense-hd128, dense-gqa6, dense-scales, or a checkpoint's folder."),
     ] = "dense",
     port: Port = 30000,
     tp: Annotated[int, typer.Option(min=1, max=2, help="Tensor-parallel ranks.")] = 1,

@@ -19,7 +19,7 @@ def run(
     ctx: typer.Context,
     profile: Annotated[str, typer.Option(help="A launch profile, or the path of your own.")] = "long-context",
     model: Annotated[
-        str, typer.Option(help="dense, hybrid, dense-hd128, dense-gqa6, or a folder with a checkpoint.")
+        str, typer.Option(help="dense, hybrid, dense-hd128, dense-gqa6, dense-scales, or a checkpoint's folder.")
     ] = "dense",
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 30000,

@@ -20,6 +20,7 @@ VARIANTS = {
     "dense": "Qwen3, head dim 256, 4 q heads on 2 kv heads, 2 layers",
     "dense-hd128": "Qwen3, head dim 128: the kernel is not for it",
     "dense-gqa6": "Qwen3, 12 q heads on 2 kv heads: a ratio that the kernel does not have",
+    "dense-scales": "dense, its weights too, with k and v scales other than 1 in the checkpoint",
     "hybrid": "Qwen3.5, 3 linear-attention layers and 1 full-attention layer of head dim 256",
     "needle": "Qwen3, head dim 256, 2 layers, trained to find a key in the prompt and to answer with its value",
 }
@@ -39,6 +40,8 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 MAX_POSITION = 16384
+SCALES = {"k_scale": 2.0, "v_scale": 0.5}
+"""Of every layer of dense-scales. Powers of two: the cache then holds what it would hold without them."""
 
 
 def fingerprint() -> str:
@@ -81,6 +84,20 @@ def _needle_config() -> dict[str, Any]:
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,
         task.CONFIG_KEY: task.TASK,
+    }
+
+
+def _scaled_config() -> dict[str, Any]:
+    """SGLang loads k and v scales for a quantised checkpoint only: one whose linear layers all stay as they are."""
+    config = _dense_config(256, 4, 2)
+    parts = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+    ignored = [f"model.layers.{layer}.{part}" for layer in range(config["num_hidden_layers"]) for part in parts]
+    return config | {
+        "quantization_config": {
+            "quant_method": "fp8",
+            "activation_scheme": "dynamic",
+            "modules_to_not_convert": ignored,
+        }
     }
 
 
@@ -157,6 +174,7 @@ def config(variant: str) -> dict[str, Any]:
         "dense": lambda: _dense_config(256, 4, 2),
         "dense-hd128": lambda: _dense_config(128, 4, 2),
         "dense-gqa6": lambda: _dense_config(256, 12, 2),
+        "dense-scales": _scaled_config,
         "hybrid": _hybrid_config,
         "needle": _needle_config,
     }[variant]()
@@ -240,6 +258,17 @@ def _fill(name: str, parameter: Any, seed: int, *, lone_attention: bool) -> None
     parameter.copy_(values.to(parameter.dtype))
 
 
+def _add_scales(file: Path, layers: int) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(file)
+    for layer in range(layers):
+        for name, value in SCALES.items():
+            tensors[f"model.layers.{layer}.self_attn.{name[0]}_proj.{name}"] = torch.tensor(value)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
 def write_model(variant: str, folder: Path, seed: int = SEED) -> None:
     """Write config, weights (safetensors, bf16) and tokenizer of a variant into an existing folder.
 
@@ -261,6 +290,8 @@ def _write_weights(description: dict[str, Any], folder: Path, seed: int) -> None
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    plain = {key: value for key, value in description.items() if key != "quantization_config"}
+    _write_json(folder / "config.json", plain)
     loader = AutoModelForImageTextToText if "vision_config" in description else AutoModelForCausalLM
     torch.manual_seed(seed)
     model = loader.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
@@ -268,6 +299,8 @@ def _write_weights(description: dict[str, Any], folder: Path, seed: int) -> None
         for name, parameter in model.named_parameters():
             _fill(name, parameter, seed, lone_attention="vision_config" in description)
     model.save_pretrained(folder)
+    if "quantization_config" in description:
+        _add_scales(folder / "model.safetensors", description["num_hidden_layers"])
     # transformers rewrites the config in its own version's words; SGLang reads ours.
     _write_json(folder / "config.json", description)
 

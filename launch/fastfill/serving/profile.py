@@ -31,6 +31,7 @@ class Kit(BaseModel):
         forced_fallback: Whether a request may ask for the fallback by its rid, the negative control of ``prove``.
         longest_prompt: Tokens of the longest sequence (prompt and answer) that is admitted; with chunking off this is
             the largest single pass; with chunking on it is not used. None: the model's own context length.
+        selfcheck: Whether ``serve`` runs ``fastfill selfcheck`` first and refuses to start where it fails.
         gpu_memory_gib: Memory of one GPU, in GiB.
         activation_mib_per_token: What a prefill pass needs per token beside weights and KV cache, in MiB.
     """
@@ -40,6 +41,7 @@ class Kit(BaseModel):
     description: str = Field(min_length=1)
     forced_fallback: bool = False
     longest_prompt: int | None = Field(None, gt=0)
+    selfcheck: bool = False
     gpu_memory_gib: float = Field(288.0, gt=0)
     activation_mib_per_token: float = Field(1.5, gt=0)
 
