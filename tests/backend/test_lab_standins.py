@@ -103,7 +103,23 @@ def test_the_backend_believes_in_gfx950_alone_among_sglangs_modules() -> None:
     assert utils.is_gfx95_supported() is False
 
 
-@pytest.mark.parametrize("variant", models.VARIANTS)
+def test_the_model_with_scales_has_the_weights_of_the_one_without(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    tensors = []
+    for variant in ("dense", "dense-scales"):
+        folder = tmp_path / variant
+        folder.mkdir()
+        models.write_model(variant, folder)
+        tensors.append(load_file(folder / "model.safetensors"))
+    plain, scaled = tensors
+    assert all(torch.equal(scaled.pop(name), tensor) for name, tensor in plain.items())
+    assert {name.rpartition(".")[2]: float(tensor) for name, tensor in scaled.items()} == models.SCALES
+    assert len(scaled) == 2 * len(models.SCALES)
+
+
+# Hugging Face's own classes would quantise the one that says it is quantised.
+@pytest.mark.parametrize("variant", [variant for variant in models.VARIANTS if variant != "dense-scales"])
 def test_a_model_is_real_whole_and_the_same_each_time(variant: str, tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
