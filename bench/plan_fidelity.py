@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -70,24 +71,28 @@ def main() -> None:
     parser.add_argument("--variant", type=int, action="append", help="only these, by number")
     parser.add_argument("--port", type=int, default=34000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, default=Path("steps"), help="where the logs go")
+    parser.add_argument("--keep", type=Path, help="where the logs go [a temporary folder]")
+    parser.add_argument("--reuse", action="store_true", help="replay the logs that are there; run only what has none")
     parser.add_argument("--out", type=Path, help="write the result file here")
     arguments = parser.parse_args()
-    arguments.keep.mkdir(parents=True, exist_ok=True)
+    place = tempfile.TemporaryDirectory()
+    kept = arguments.keep or Path(place.name)
+    kept.mkdir(parents=True, exist_ok=True)
     each = -(-arguments.traces // len(VARIANTS))
     rows = []
     for number, (name, flags, options) in enumerate(VARIANTS):
         if arguments.variant and number not in arguments.variant:
             continue
-        log = (arguments.keep / f"{arguments.stack}-{number}.jsonl").resolve()
+        log = (kept / f"{arguments.stack}-{number}.jsonl").resolve()
         seeds = [arguments.seed * 1000 + number * 100 + k for k in range(each)]
-        run(flags, options, seeds, arguments.stack, arguments.port, log)
+        if not (arguments.reuse and log.is_file()):
+            run(flags, options, seeds, arguments.stack, arguments.port, log)
         rules, settings, lines = steplog.read(log)
         found = steplog.replay(rules, settings, lines)
         row = {
             "variant": name,
             "flags": list(flags),
-            "traces": each,
+            "traces": len({r.split("-")[0] for r in found.names if r.startswith("t")}),
             "requests": found.requests,
             "batches": found.batches,
             "prefill_batches": found.prefills,

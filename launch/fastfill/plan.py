@@ -149,3 +149,69 @@ def _not_modelled(deployed: Deployment) -> list[str]:
     if deployed.ranks > 1:
         found.append("data-parallel ranks other than in turn")
     return found
+
+
+@app.command("calibrate")
+def calibrate(
+    url: Annotated[str, typer.Option("--url", help="The server itself, with nothing else to do.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Write the constants here, for --calibration.")] = None,
+    api_key_file: Annotated[Path | None, typer.Option(help="File with its API key; or FASTFILL_API_KEY.")] = None,
+) -> None:
+    """Measure the time model's constants on a live server with a handful of prompts; prints the document.
+
+    Example: fastfill plan calibrate --url http://127.0.0.1:30000 --out constants.json
+    """
+    import json
+
+    from fastfill import output
+    from fastfill.planning.calibrate import Calibration
+    from fastfill.proof.address import api_key, base_url
+    from fastfill.proof.server import Server
+    from fastfill.proof.transport import Transport
+
+    with Transport(base_url(url), key=api_key(api_key_file)) as transport:
+        found = Calibration(Server(transport), lambda what: output.talk(f"calibrate: {what}")).run()
+    if out is not None:
+        try:
+            out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"the constants cannot be written: {error.strerror}", where=str(out)) from None
+    output.document(found)
+
+
+@app.command("published")
+def published(
+    stack: Annotated[str, typer.Option("--stack", help="Which SGLang's scheduling.")] = "sglang-0.5.16",
+    assume: Annotated[list[str] | None, typer.Option("--assume", help="K=V, as for plan.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show published runs beside the model's answer for them. The model is not fitted to them.
+
+    Example: fastfill plan published --assume linear_share=0.2
+    """
+    from fastfill import output
+    from fastfill.explaining.releases import stack as find
+    from fastfill.planning import published as cells
+    from fastfill.planning.assumptions import Assumptions
+
+    assumptions = Assumptions(assume or [])
+    constants = cells.times(assumptions)
+    rows = cells.beside(find(stack).sglang, constants)
+    if json:
+        output.document(
+            {
+                "schema": "fastfill.plan_published/1",
+                "cells": [{**row._asdict(), "agrees": row.agrees} for row in rows],
+                "assumptions": assumptions.used,
+                "time_model": constants.source,
+            }
+        )
+        return
+    output.data("on over off: published beside modelled; two things differ between the runs, the path and the chunk")
+    for row in rows:
+        difference = row.modelled / row.published - 1
+        verdict = "agree" if row.agrees else "DISAGREE"
+        figures = f"{row.published:>6.3f} {row.modelled:>7.3f} {difference:>+7.1%}"
+        output.data(f"  {row.workload:<32} {row.what:<11} {figures}  {verdict}")
+    output.data("assumed: " + ", ".join(f"{name}={value}" for name, value in assumptions.used.items()))
+    output.data(f"times: {constants.source}")

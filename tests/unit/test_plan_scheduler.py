@@ -16,7 +16,7 @@ from fastfill.planning.source import Closed, Open
 from fastfill.planning.times import Times
 
 TIMES = Times(pass_=0.005, token=1e-5, pair_fast=1e-9, pair_slow=3e-9, decode=0.01, row=1e-4, cached=1e-8)
-RELEASES = ("0.5.16", "0.5.19", "0.5.23")
+RELEASES = ("0.5.16", "0.5.19", "0.5.21", "0.5.22", "0.5.23")
 Seen = list[tuple[float, Batch, str]]
 
 
@@ -150,7 +150,7 @@ def servers(draw: st.DrawFn) -> Settings:
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(traces(), servers(), st.sampled_from(RELEASES))
 def test_every_trace(rows: list[tuple[float, int, int, int, bool, list[int]]], wanted: Settings, release: str) -> None:
     requests = made(rows, wanted.page)
@@ -166,7 +166,7 @@ def test_every_trace(rows: list[tuple[float, int, int, int, bool, list[int]]], w
             assert extend > 0
             parts[request.number].append((prefix, extend, request.found, remains))
             spent += extend
-            if remains and not wanted.mixed and release != "0.5.23":
+            if remains and not wanted.mixed and release < "0.5.20":
                 assert (prefix + extend) % wanted.page == 0
         if wanted.chunk is not None:
             assert spent <= wanted.chunk
@@ -189,7 +189,7 @@ def test_every_trace(rows: list[tuple[float, int, int, int, bool, list[int]]], w
             assert at == request.n_in
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(traces(), servers(), st.sampled_from(RELEASES), st.sampled_from([1, 2]))
 def test_skipped_decode_steps_change_nothing(
     rows: list[tuple[float, int, int, int, bool, list[int]]], wanted: Settings, release: str, ranks: int

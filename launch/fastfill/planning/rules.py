@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 CLIP_NEW_TOKENS = 4096
@@ -27,6 +28,8 @@ class Rules:
         evicts_shortfall: Eviction stops at what is missing; before, at as much as was asked for.
         splits_at_prompt: A finished request leaves prompt and answer as two nodes, so that the answer goes first.
         opens_when_empty: "The batch is full" is forgotten once nothing runs.
+        full_needs_company: A request that finds no memory marks the batch full only where others run or were admitted.
+        touches_waiting: What waits keeps its prefix fresh in the cache, so that it is evicted last.
         exact_fill: On gfx950 without mamba states, a chunk is filled by tokens, not by whole pages.
         mixed_checks_memory: Decode rows join a prefill only if the KV pool has room for them.
     """
@@ -41,32 +44,36 @@ class Rules:
     evicts_shortfall: bool
     splits_at_prompt: bool
     opens_when_empty: bool
+    full_needs_company: bool
+    touches_waiting: bool
     exact_fill: bool
     mixed_checks_memory: bool
 
 
 def rules(release: str, *, gfx950: bool = True) -> Rules:
-    """The rules of a release; those between the ones that were read (0.5.16, 0.5.19, 0.5.23) take the older one's.
+    """The rules of a release, as read in managers/ and mem_cache/ of the wheels 0.5.16 and 0.5.19 to 0.5.23.
 
     Args:
         release: SGLang's version, such as ``0.5.16``.
         gfx950: Whether the server runs on gfx950; the lab's does not, in the eyes of the scheduler.
     """
-    number = tuple(int(part) for part in release.split(".")[:3] if part.isdigit())
-    new = number >= (0, 5, 23)
+    digits = [int(part) for part in re.findall(r"\d+", release)[:3]]
+    number = tuple(digits + [0] * (3 - len(digits)))
     return Rules(
         release=release,
         prefix_fires=number >= (0, 5, 19),
-        filters_every_step=new,
-        skips_finishing=new,
-        stops_when_spent=new,
-        fixed_length_whole=new,
-        page_in_eos_branch=new,
-        evicts_shortfall=new,
-        splits_at_prompt=new,
-        opens_when_empty=new,
-        exact_fill=new and gfx950,
-        mixed_checks_memory=new,
+        evicts_shortfall=number >= (0, 5, 19),
+        exact_fill=number >= (0, 5, 20) and gfx950,
+        splits_at_prompt=number >= (0, 5, 21),
+        page_in_eos_branch=number >= (0, 5, 21),
+        skips_finishing=number >= (0, 5, 22),
+        fixed_length_whole=number >= (0, 5, 22),
+        full_needs_company=number >= (0, 5, 22),
+        touches_waiting=number >= (0, 5, 22),
+        mixed_checks_memory=number >= (0, 5, 22),
+        filters_every_step=number >= (0, 5, 23),
+        stops_when_spent=number >= (0, 5, 23),
+        opens_when_empty=number >= (0, 5, 23),
     )
 
 

@@ -182,7 +182,7 @@ class Scheduler:
         if resumed is None and min(settings.max_running - running, self._slots) <= 0:
             self._full = True
             return None
-        if rules.filters_every_step and self.tree is not None:
+        if rules.touches_waiting and self.tree is not None:
             self._touch_waiting(self.tree)
         mixed = settings.mixed and settings.chunk is not None
         bound = float(self._bound) if rules.fixed_length_whole else self._bound * self._ratio
@@ -236,7 +236,7 @@ class Scheduler:
                 request.node = None
             if answer is not Answer.GO_ON:
                 if answer is Answer.NO_TOKEN:
-                    self._full = not self.rules.opens_when_empty or bool(members) or bool(self.running)
+                    self._full = not self.rules.full_needs_company or bool(members) or bool(self.running)
                 return
 
     def _touch_waiting(self, tree: Tree) -> None:

@@ -46,6 +46,7 @@ class Comparison:
         prefills: Those that hold prefilled sequences.
         mismatches: Where the two differ, in order. After the first one they usually go on differing.
         requests: Requests in the log.
+        names: Their ids.
         split: Prefilled sequences that were a part of a prompt.
         hits: Prefilled sequences with a prefix from the radix cache.
         retractions: How often the model took a running request's KV away.
@@ -55,6 +56,7 @@ class Comparison:
     prefills: int = 0
     mismatches: list[Mismatch] = field(default_factory=list)
     requests: int = 0
+    names: list[str] = field(default_factory=list)
     split: int = 0
     hits: int = 0
     retractions: int = 0
@@ -90,7 +92,7 @@ def replay(found: Rules, settings: Settings, lines: list[dict[str, Any]]) -> Com
     scheduler = Scheduler(found, settings)
     comparison = Comparison()
     requests, names = _requests(lines)
-    comparison.requests = len(requests)
+    comparison.requests, comparison.names = len(requests), names
     last = -1
     for line in lines:
         # A step in which nothing happened is not in the log, but the server made it.

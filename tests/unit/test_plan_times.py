@@ -1,0 +1,105 @@
+"""The time model: fits, calibration documents, published cells."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from cli_run import fastfill
+
+from fastfill.errors import UsageError
+from fastfill.planning import calibrate, figures, published
+from fastfill.planning.assumptions import Assumptions
+from fastfill.planning.fit import fit
+from fastfill.planning.spread import Spread
+from fastfill.planning.times import Times
+
+
+def test_fit_finds_what_made_the_numbers() -> None:
+    rows = [(1.0, n, n * n / 2) for n in (64, 128, 256, 1024, 4096, 16384)]
+    wanted = (0.004, 2e-5, 3e-9)
+    found = fit(rows, [sum(a * b for a, b in zip(row, wanted, strict=True)) for row in rows])
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
+def test_fit_gives_nothing_negative() -> None:
+    rows = [(1.0, n, n * n / 2) for n in (64, 128, 256, 512)]
+    found = fit(rows, [0.01, 0.0102, 0.0105, 0.011])
+    assert min(found) >= 0
+    assert fit([(1.0, 0.0)], [0.5]) == [0.5, 0.0]
+
+
+def measured(both: bool) -> calibrate.Measured:
+    real = Times(pass_=0.012, token=4e-5, pair_fast=1e-8, pair_slow=3e-8, decode=0.010, row=0.002, cached=1e-7)
+    found = calibrate.Measured()
+    for size in (64, 256, 1024, 4096):
+        for fast in (True, False) if both else (True,):
+            pairs = size * size / 2
+            found.prefills.append((size, fast, 0.02 + 4e-5 * size + (1e-8 if fast else 3e-8) * pairs))
+    for rows in (1, 2, 4, 8):
+        for context in (64, 1024):
+            found.decodes.append((rows, rows * context, real.decode + real.row * rows + real.cached * rows * context))
+    return found
+
+
+def test_a_calibration_is_read_back(tmp_path: Path) -> None:
+    document = calibrate.document(measured(True), "lab", "http://x", "0.5.16", blocking=False)
+    file = tmp_path / "constants.json"
+    file.write_text(json.dumps(document))
+    found = figures.calibrated(file)
+    assert found.measured
+    assert found.times.token == pytest.approx(4e-5, rel=1e-3)
+    assert found.times.pair_slow == pytest.approx(3e-8, rel=1e-3)
+    assert found.times.pair_fast == pytest.approx(1e-8, rel=1e-3)
+    assert found.times.row == pytest.approx(0.002, rel=1e-3)
+    assert found.times.pass_ + found.times.answer == pytest.approx(0.02, rel=1e-3)
+    assert document["fit"]["worst_error"] < 0.01
+
+
+def test_a_rate_that_was_not_seen_is_the_published_one_and_says_so() -> None:
+    document = calibrate.document(measured(False), "lab", "http://x", "0.5.16", blocking=False)
+    assert document["seconds"]["pair_slow"] == pytest.approx(3.5 * document["seconds"]["pair_fast"])
+    assert "published ratio" in document["notes"][0]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": "other"}', '{"schema": "fastfill.plan_calibration/1"}'])
+def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(UsageError, match="no calibration"):
+        figures.calibrated(tmp_path / "x.json")
+
+
+def test_published_constants_say_where_they_are_from() -> None:
+    assumptions = Assumptions([])
+    found = published.times(assumptions)
+    assert not found.measured
+    assert "not measured on MI350X" in found.source
+    assert found.times.pair_slow == pytest.approx(3.5 * found.times.pair_fast)
+    assert {"linear_share", "bandwidth_share", "pass_ms", "decode_ms", "active_parameters"} <= set(assumptions.used)
+
+
+def test_published_cells_beside_the_model() -> None:
+    done = fastfill("plan", "published", "--json")
+    document = json.loads(done.out)
+    assert done.code == 0
+    assert len(document["cells"]) == 7
+    assert all(cell["modelled"] > 0 and cell["source"] for cell in document["cells"])
+    text = fastfill("plan", "published").out
+    assert text.count("DISAGREE") == sum(not cell["agrees"] for cell in document["cells"])
+
+
+def test_decode_steps_sum_up() -> None:
+    times = Times(pass_=0, token=0, pair_fast=0, pair_slow=0, decode=0.01, row=0.001, cached=1e-6)
+    one_by_one = sum(0.01 + 0.001 * 3 + 1e-6 * (300 + 3 * step) for step in range(7))
+    assert times.steps(3, 300, 7) == pytest.approx(one_by_one)
+
+
+def test_percentiles_are_within_their_bins() -> None:
+    spread, values = Spread(), sorted(random.Random(3).expovariate(20) + 1e-4 for _ in range(5000))
+    for value in values:
+        spread.add(value)
+    for share in (0.5, 0.9, 0.99):
+        assert spread.at(share) == pytest.approx(values[int(share * 5000)], rel=0.02)
+    assert Spread().at(0.5) is None
