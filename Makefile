@@ -44,6 +44,8 @@ lint: $(READY) ## Lint, types and format.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy launch/fastfill patches/sglang_fastfill
 	$(BIN)/yamllint --strict .
+	cd ansible && ../$(BIN)/ansible-lint --offline --profile production -q
+	$(BIN)/python ansible/role_tables.py --check
 	$(BIN)/fastfill pins render --check
 	git ls-files -z -- '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
 	git ls-files -z -- '*Dockerfile' | xargs -0 -r $(BIN)/hadolint

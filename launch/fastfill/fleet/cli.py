@@ -1,0 +1,226 @@
+"""The command line of the tool that the roles put on each host. Every command prints one JSON document."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fastfill.errors import ExitCode, FastfillError
+from fastfill.fleet import audit, bundle, drain, lease, places, probing, prune, report, routers, serving, soak
+from fastfill.fleet.engine import Engine
+from fastfill.fleet.places import Instance
+from fastfill.fleet.switch import Switch, Times
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 when it came to an end that its document describes; else the error's code, and the error is on stderr.
+    """
+    asked = _parser().parse_args(argv)
+    try:
+        answer = asked.run(asked)
+    except FastfillError as error:
+        sys.stderr.write("\n".join(error.lines()) + "\n")
+        return int(error.code)
+    if isinstance(answer, int):
+        return answer
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return int(ExitCode.OK)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fastfill-fleet", description=__doc__)
+    parser.add_argument("--root", type=Path, default=places.ROOT, help="the fleet's folder on this host")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, *, instance: bool = False) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=run.__doc__)
+        one.set_defaults(run=run)
+        if instance:
+            one.add_argument("instance")
+        return one
+
+    command("status", _status)
+    command("serve", _serve, instance=True)
+    command("stop", _stop, instance=True)
+    one = command("switch", _switch, instance=True)
+    one.add_argument("release")
+    one.add_argument("--start-timeout", type=float, default=Times.start)
+    one.add_argument("--proof-timeout", type=float, default=Times.proof)
+    one.add_argument("--discard", action="store_true", help="the release that is left was found to be bad")
+    _fenced(one)
+    one = command("drain", _drain, instance=True)
+    one.add_argument("--timeout", type=float, default=600.0)
+    _fenced(one)
+    for name, run in (("enter", _enter), ("leave", _leave)):
+        _fenced(command(name, run, instance=True))
+    command("reconcile", _reconcile)
+    command("sample", _sample, instance=True)
+    one = command("prune", _prune, instance=True)
+    one.add_argument("--keep", action="append", default=[])
+    _fenced(command("fence", _fence))
+    one = command("lease", _lease)
+    one.add_argument("verb", choices=("acquire", "renew", "release", "show"))
+    one.add_argument("--rollout", default="")
+    one.add_argument("--owner", default="")
+    one.add_argument("--breaks", default="")
+    one.add_argument("--seconds", type=float, default=lease.SECONDS)
+    one = command("audit", _audit)
+    one.add_argument("--entry", help="JSON to add")
+    one.add_argument("--last", type=int, default=50)
+    one = command("serving", _serving)
+    one.add_argument("--urls", type=json.loads, required=True)
+    one.add_argument("--routers", type=json.loads, default=[])
+    one = command("soak", _soak)
+    one.add_argument("--canary", type=json.loads, required=True)
+    one.add_argument("--others", type=json.loads, required=True)
+    one.add_argument("--limits", type=json.loads, default={})
+    one.add_argument("--seconds", type=float, required=True)
+    one.add_argument("--timeout", type=float, required=True)
+    command("bundle", _bundle).add_argument("file", type=Path)
+    return parser
+
+
+def _fenced(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rollout", required=True)
+    parser.add_argument("--epoch", type=int, required=True)
+
+
+def _instance(asked: argparse.Namespace) -> Instance:
+    return Instance(asked.root, asked.instance)
+
+
+def _heed(asked: argparse.Namespace) -> None:
+    """Refuse a run that has lost the lock, and remember the newest one."""
+    file = asked.root / "fence.json"
+    known = places.read(file)
+    wanted = lease.fence(known, asked.rollout, asked.epoch)
+    if wanted != known:
+        asked.root.mkdir(parents=True, exist_ok=True)
+        places.write(file, wanted)
+
+
+def _status(asked: argparse.Namespace) -> Any:
+    """What runs on this host."""
+    return report.host(Engine(), asked.root)
+
+
+def _serve(asked: argparse.Namespace) -> int:
+    """Run the proven release until it ends: the unit's main process."""
+    return serving.serve(Engine(), _instance(asked))
+
+
+def _stop(asked: argparse.Namespace) -> Any:
+    """Stop the server."""
+    Engine().stop(_instance(asked))
+    return {"changed": True}
+
+
+def _switch(asked: argparse.Namespace) -> Any:
+    """Start a release, prove it, and keep it or go back."""
+    _heed(asked)
+    times = Times(asked.start_timeout, asked.proof_timeout)
+    one = Switch(Engine(), _instance(asked), times, say=lambda text: _talk(f"{asked.instance}: {text}"))
+    return one.to(asked.release, keep=not asked.discard).document()
+
+
+def _drain(asked: argparse.Namespace) -> Any:
+    """Out of the routers, and wait until it is idle."""
+    _heed(asked)
+    return drain.drain(_instance(asked), asked.timeout)
+
+
+def _enter(asked: argparse.Namespace) -> Any:
+    """Into the routers."""
+    _heed(asked)
+    return drain.enter(_instance(asked))
+
+
+def _leave(asked: argparse.Namespace) -> Any:
+    """Out of the routers."""
+    _heed(asked)
+    return drain.leave(_instance(asked))
+
+
+def _fence(asked: argparse.Namespace) -> Any:
+    """Obey this run from now on, and no older one."""
+    before = places.read(asked.root / "fence.json")
+    _heed(asked)
+    return {"changed": before != places.read(asked.root / "fence.json")}
+
+
+def _reconcile(asked: argparse.Namespace) -> Any:
+    """Bring the routers in step with what is proven here."""
+    done: list[str] = []
+    for one in places.instances(asked.root):
+        settings, keys = one.settings(), drain.Keys(one)
+        # What is not proven never gets requests, whatever the flag says.
+        wanted = one.in_service() and one.link("proven") is not None
+        for router in settings.get("routers", []):
+            done += routers.reconcile(router, {str(settings["url"]): wanted}, keys.router, keys.server)
+    return {"changed": bool(done), "done": done}
+
+
+def _sample(asked: argparse.Namespace) -> Any:
+    """The server's numbers, as they are now."""
+    from fastfill.fleet import web
+
+    reply = web.ask(f"{_instance(asked).settings()['url']}/metrics/", timeout=15)
+    kept = [line for line in reply.text.splitlines() if line.startswith(("sglang:num_", "sglang:time_", "fastfill:"))]
+    return {"status": reply.status, "time": time.time(), "metrics": "\n".join(kept)}
+
+
+def _serving(asked: argparse.Namespace) -> Any:
+    """Which of these servers serve now."""
+    return {"serving": probing.serving(asked.urls, asked.routers)}
+
+
+def _soak(asked: argparse.Namespace) -> Any:
+    """Watch a canary's traffic until it is judged."""
+    limits = soak.Limits(**asked.limits)
+    return probing.watch(asked.canary, asked.others, limits, soak_s=asked.seconds, timeout_s=asked.timeout)
+
+
+def _prune(asked: argparse.Namespace) -> Any:
+    """Take old releases away."""
+    return prune.prune(Engine(), _instance(asked), asked.keep)
+
+
+def _lease(asked: argparse.Namespace) -> Any:
+    """Take, prolong or give back the cluster's lock."""
+    folder, now, how = asked.root / "lock", time.time(), ""
+
+    def change(old: lease.Lease) -> lease.Lease:
+        nonlocal how
+        if asked.verb == "acquire":
+            new, how = lease.acquire(old, asked.rollout, asked.owner, now, seconds=asked.seconds, breaks=asked.breaks)
+            return new
+        if asked.verb == "renew":
+            return lease.renew(old, asked.rollout, now, seconds=asked.seconds)
+        return lease.release(old, asked.rollout) if asked.verb == "release" else old
+
+    found = lease.change(folder, change)
+    return {"rollout": found.rollout, "owner": found.owner, "epoch": found.epoch, "how": how, "held": found.held(now)}
+
+
+def _audit(asked: argparse.Namespace) -> Any:
+    """Add to the audit log, or read it."""
+    if asked.entry is None:
+        return {"entries": audit.last(asked.root / "lock", asked.last)}
+    return audit.add(asked.root / "lock", json.loads(asked.entry))
+
+
+def _bundle(asked: argparse.Namespace) -> Any:
+    """Write this tool as one file."""
+    return {"changed": bundle.write(asked.file)}
+
+
+def _talk(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
