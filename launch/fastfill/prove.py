@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from fastfill import output
-from fastfill.errors import FastfillError
+from fastfill.errors import FastfillError, UsageError
 
 if TYPE_CHECKING:
     from fastfill.proof.document import ProveDocument
 
 
 def prove(
-    url: Annotated[str, typer.Option(envvar="FASTFILL_URL", help="The server: http(s)://HOST:PORT, not a router.")],
+    url: Annotated[
+        str, typer.Option(envvar="FASTFILL_URL", help="The server: http(s)://HOST:PORT, not a router.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")] = False,
     deadline: Annotated[
         float, typer.Option(min=1, help="Seconds for the whole proof; then NOT_EXERCISED (exit 3).")
@@ -47,6 +50,22 @@ def prove(
     profile_dir: Annotated[
         Path | None, typer.Option(help="Where the server writes its traces, if both see it there [/tmp].")
     ] = None,
+    load: Annotated[
+        int | None, typer.Option(min=0, max=256, help="Long prompts sent at once, for the coverage; 0 for none [8].")
+    ] = None,
+    light: Annotated[
+        bool, typer.Option("--light", help="For a busy server: one short probe, at most 1 % of its prompt tokens.")
+    ] = False,
+    min_coverage: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of the attention work that must take the path.")
+    ] = None,
+    evidence: Annotated[
+        Path | None, typer.Option(help="An empty folder for what was seen, to be judged again with --replay.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Judge such a folder again, with no server.", show_default=False)
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML to this file.")] = None,
 ) -> None:
     """Send a fresh prompt to a running server and count, rank by rank, the calls of the fp8 head-dim-256 kernel.
 
@@ -70,27 +89,46 @@ def prove(
 
     start = time.monotonic()
     try:
-        wish = Wish(
-            url,
-            deadline,
-            prompt_tokens,
-            attempts,
-            api_key_file,
-            admin_api_key_file,
-            model_config,
-            witness,
-            container,
-            log,
-            journal,
-            profile_steps,
-            profile_dir,
-        )
-        document = _prove(wish)
-    except FastfillError as error:
-        if as_json:
-            from fastfill.proof.document import error_document
+        if junit is not None and not junit.absolute().parent.is_dir():
+            raise UsageError(
+                "there is no such folder for the JUnit file", where=str(junit), next_step="give another --junit"
+            )
+        if replay is not None:
+            from fastfill.proof import run
 
-            _print(error_document(url, error, elapsed_s=time.monotonic() - start))
+            document = run.replay(replay)
+        else:
+            wish = Wish(
+                url,
+                deadline,
+                prompt_tokens,
+                attempts,
+                api_key_file,
+                admin_api_key_file,
+                model_config,
+                witness,
+                container,
+                log,
+                journal,
+                profile_steps,
+                profile_dir,
+                load,
+                light,
+                min_coverage,
+                evidence,
+            )
+            from fastfill.proof import run
+
+            document = run.live(wish)
+        _junit(junit, document)
+    except FastfillError as error:
+        from fastfill.proof.document import error_document
+
+        none = error_document(url or str(replay or ""), error, elapsed_s=time.monotonic() - start)
+        with contextlib.suppress(FastfillError):
+            _junit(junit, none)
+        if as_json:
+            _print(none)
         raise
     if as_json:
         _print(document)
@@ -101,6 +139,13 @@ def prove(
     raise typer.Exit(document.exit_code)
 
 
+def _junit(file: Path | None, document: ProveDocument) -> None:
+    if file is not None:
+        from fastfill.proof.junit import write
+
+        write(file, document)
+
+
 def _print(document: ProveDocument) -> None:
     output.document(document.model_dump(mode="json", by_alias=True))
 
@@ -109,44 +154,19 @@ class Wish(NamedTuple):
     """The options, as given."""
 
     url: str
-    deadline: float
-    prompt_tokens: int | None
-    attempts: int
-    api_key_file: Path | None
-    admin_api_key_file: Path | None
-    model_config: Path | None
-    witness: str
-    container: str
-    log: Path | None
-    journal: str
-    profile_steps: int
-    profile_dir: Path | None
-
-
-def _prove(wish: Wish) -> ProveDocument:
-    import time
-
-    from fastfill.proof.address import admin_key, api_key
-    from fastfill.proof.document import document
-    from fastfill.proof.gather import gather
-    from fastfill.proof.notes import next_step, notes
-    from fastfill.proof.options import plan
-    from fastfill.proof.report import talker
-    from fastfill.proof.server import Server
-    from fastfill.proof.transport import Deadline, Transport
-    from fastfill.proof.verdict import decide
-
-    start = time.monotonic()
-    talk = talker()
-    made = plan(wish)
-    with Transport(wish.url, key=api_key(wish.api_key_file), timeout_s=min(15.0, wish.deadline)) as transport:
-        server = Server(transport, admin_key=admin_key(wish.admin_api_key_file))
-        evidence = gather(server, made, Deadline(wish.deadline), talk)
-    verdict = decide(evidence)
-    return document(
-        evidence,
-        verdict,
-        next_step=next_step(evidence, verdict),
-        notes=notes(evidence),
-        elapsed_s=time.monotonic() - start,
-    )
+    deadline: float = 120.0
+    prompt_tokens: int | None = None
+    attempts: int = 5
+    api_key_file: Path | None = None
+    admin_api_key_file: Path | None = None
+    model_config: Path | None = None
+    witness: str = "counters,log"
+    container: str = ""
+    log: Path | None = None
+    journal: str = ""
+    profile_steps: int = 32
+    profile_dir: Path | None = None
+    load: int | None = None
+    light: bool = False
+    min_coverage: float | None = None
+    evidence: Path | None = None

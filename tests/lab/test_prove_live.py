@@ -20,7 +20,7 @@ Start = Callable[[LabSpec], LabServer]
 
 def prove(server: LabServer, *words: str) -> tuple[int, dict[str, Any]]:
     """Run the command as an operator would; returns its exit code and document."""
-    argv = [sys.executable, "-m", "fastfill", "prove", "--url", server.url, "--json", *words]
+    argv = [sys.executable, "-m", "fastfill", "prove", "--url", server.url, "--json", "--load", "0", *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     print(done.stderr)
     return done.returncode, json.loads(done.stdout)

@@ -57,6 +57,7 @@ class ContractServer:
     admin_key: str = ""
     path_error: str = ""
     generate_status: int = 200
+    whole: int = 1000
     chat_status: int = 200
     shift: float = 0.0
     lost: int = 0
@@ -258,6 +259,8 @@ class ContractServer:
             return Response(json.dumps({"error": {"message": "no"}}), self.generate_status)
         if self.background:
             self.background()
+        if isinstance(body["rid"], list):
+            return self._batch(body)
         rid, tokens = body["rid"], len(body["input_ids"])
         control = rid.startswith("fastfill-fallback-")
         reason = self.control_reason if control and not self.control_ignored else self.reason
@@ -270,6 +273,12 @@ class ContractServer:
         if body.get("return_logprob") and self.top:
             meta["output_top_logprobs"] = [self._place(0.0 if control else self.shift) for _ in range(new)]
         return {"text": "x", "output_ids": [7] * new, "meta_info": meta}
+
+    def _batch(self, body: dict[str, Any]) -> Any:
+        """Prompts of one request: the first ``whole`` of them alone in their passes, the rest later chunks."""
+        for number, (rid, ids) in enumerate(zip(body["rid"], body["input_ids"], strict=True)):
+            self.prefill(rid, len(ids), reason=self.reason if number < self.whole else "prefix_chunk")
+        return [{"text": "x", "meta_info": {"id": rid, "prompt_tokens": 1}} for rid in body["rid"]]
 
     @staticmethod
     def _place(shift: float) -> list[list[Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastfill.proof.counters import TOKENS, WORK, Counters
+from fastfill.proof.evidence import Evidence
+from fastfill.proof.load import measure
 from fastfill.proof.tally import KERNEL
 
 
@@ -28,6 +30,24 @@ def coverage(counters: Counters | None) -> Coverage:
         _share(work),
         dict(sorted(stopped.items(), key=lambda item: -item[1])),
     )
+
+
+def too_little(evidence: Evidence) -> tuple[str, str] | None:
+    """Whether the path's share of the attention work misses what the operator wants: a finding and the detail.
+
+    The prompts that were sent at once tell, where some were; else the server's whole life does.
+    """
+    if evidence.min_coverage is None:
+        return None
+    if evidence.load is not None:
+        share, of = measure(evidence.load).attention_work, f"of {evidence.load.prompts} prompts at once"
+    else:
+        share, of = coverage(evidence.counters_after).attention_work, "since the server started"
+    if share is None:
+        return "coverage_unknown", f"no share of the attention work is known {of}"
+    if share < evidence.min_coverage:
+        return "coverage_low", f"{share:.1%} of the attention work {of}, not {evidence.min_coverage:.1%}"
+    return None
 
 
 def _by_reason(totals: dict[tuple[str, str], float]) -> dict[str, float]:

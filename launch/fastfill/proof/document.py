@@ -10,6 +10,7 @@ from fastfill.errors import FastfillError
 from fastfill.proof.attempt import judge
 from fastfill.proof.evidence import Evidence
 from fastfill.proof.findings import Finding
+from fastfill.proof.load import RID_PREFIX as LOAD_PREFIX
 from fastfill.proof.verdict import Name, Verdict
 from fastfill.proof.wire import KernelCalls, PathState, Rank
 
@@ -71,12 +72,25 @@ class AnswersPart(StatePart):
     checks: list[AnswerCheckPart] = []
 
 
+class LoadPart(_Part):
+    """Shares of the prompts that were sent at once, 0 to 1; null where no pass of theirs is remembered."""
+
+    prompts: int
+    prompt_tokens: int
+    passes: int
+    tokens: float | None = None
+    attention_work: float | None = None
+    stopped: dict[str, float] = {}
+    problem: str = ""
+
+
 class CoveragePart(_Part):
     """Shares of the server's prefill since it started, 0 to 1; null where nothing was prefilled."""
 
     tokens: float | None = None
     attention_work: float | None = None
     stopped: dict[str, float] = {}
+    load: LoadPart | None = None
 
 
 class AttemptPart(_Part):
@@ -99,6 +113,14 @@ class ServerPart(_Part):
     flag: bool | None
     backend: str | None
     path: PathState | None
+
+
+class EvidencePart(_Part):
+    """Where the evidence lies. Whoever notes down the manifest's SHA-256 knows the whole folder."""
+
+    folder: str
+    manifest_sha256: str
+    replayed: bool = False
 
 
 class ErrorPart(_Part):
@@ -128,6 +150,7 @@ class ProveDocument(_Part):
     attempts: list[AttemptPart] = []
     notes: list[str] = []
     server: ServerPart | None = None
+    evidence: EvidencePart | None = None
     error: ErrorPart | None = None
     elapsed_s: float = 0.0
 
@@ -169,12 +192,14 @@ def document(
             tokens=verdict.coverage.tokens,
             attention_work=verdict.coverage.attention_work,
             stopped=verdict.coverage.stopped,
+            load=_load(evidence, verdict),
         ),
         attempts=[
             AttemptPart(
                 rid=one.rid, prompt_tokens=one.prompt_tokens, outcome=judge(one).outcome.value, detail=judge(one).why
             )
             for one in evidence.sent()
+            if not one.rid.startswith(LOAD_PREFIX)
         ],
         notes=notes,
         server=_server(evidence),
@@ -205,6 +230,20 @@ def _reason(finding: Finding | None, url: str) -> ReasonPart | None:
             fix=finding.fix.replace("--url URL", f"--url {url}"),
             seen=finding.seen,
         )
+    )
+
+
+def _load(evidence: Evidence, verdict: Verdict) -> LoadPart | None:
+    if evidence.load is None or verdict.loaded is None:
+        return None
+    return LoadPart(
+        prompts=verdict.loaded.prompts,
+        prompt_tokens=evidence.load.tokens,
+        passes=verdict.loaded.passes,
+        tokens=verdict.loaded.tokens,
+        attention_work=verdict.loaded.attention_work,
+        stopped=verdict.loaded.stopped,
+        problem=evidence.load.problem,
     )
 
 

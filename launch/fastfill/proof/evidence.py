@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastfill.proof.answers_seen import AnswersEvidence
 from fastfill.proof.counters import Counters
+from fastfill.proof.load import LoadEvidence
 from fastfill.proof.loglines import LogEvidence
 from fastfill.proof.sent import Attempt
 from fastfill.proof.traces import TraceEvidence
@@ -24,6 +25,8 @@ class Evidence(Wire):
         controls: The negative controls, in order; empty where none was sent.
         no_control: Why no control was sent.
         answers: What was seen of the server's answers; None where none were compared.
+        load: Several prompts at once; None where none were sent.
+        min_coverage: The share of the attention work that the operator wants on the path.
         trace: What the profiler saw; None where it was not asked.
         log: What the server's log holds; None where it was not asked.
         deadline_s: How long the proof was given, in seconds.
@@ -40,7 +43,9 @@ class Evidence(Wire):
     controls: tuple[Attempt, ...] = ()
     no_control: str = ""
     answers: AnswersEvidence | None = None
+    load: LoadEvidence | None = None
     trace: TraceEvidence | None = None
+    min_coverage: float | None = None
     status_after: Status | None = None
     counters_after: Counters | None = None
     log: LogEvidence | None = None
@@ -53,5 +58,6 @@ class Evidence(Wire):
             *self.attempts,
             *self.controls,
             *(self.answers.sent() if self.answers else ()),
+            *(self.load.sent() if self.load else ()),
             *(self.trace.sent() if self.trace else ()),
         )

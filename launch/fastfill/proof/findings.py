@@ -66,6 +66,16 @@ _FINDINGS = (
         "believe neither: report it with the folder of prove --evidence DIR",
     ),
     Finding(
+        "coverage_low",
+        "less of the attention work takes the path than --min-coverage asks for",
+        "look at what stopped the rest; mostly it is the scheduler: --chunked-prefill-size -1",
+    ),
+    Finding(
+        "coverage_unknown",
+        "the path's share of the attention work could not be measured",
+        "give more time: --deadline SECONDS, or try when the server is quieter",
+    ),
+    Finding(
         "too_many_calls",
         "more fast-path calls were counted than the model has full-attention layers",
         "report it: the witness counts twice, or the model's config is not the one that is served",

@@ -135,6 +135,11 @@ def seal(place: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def digest(place: Path) -> str:
+    """The SHA-256 of the manifest."""
+    return hashlib.sha256((place / MANIFEST).read_bytes()).hexdigest()
+
+
 def read(place: Path) -> tuple[Evidence, dict[str, Any]]:
     """The evidence of a folder, and the document that was made of it then.
 

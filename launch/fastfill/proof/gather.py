@@ -11,6 +11,8 @@ from fastfill.proof import visit as visiting
 from fastfill.proof.answers_send import compare, cost
 from fastfill.proof.counters import rise
 from fastfill.proof.evidence import Attempt, Evidence
+from fastfill.proof.load import cost as load_cost
+from fastfill.proof.load import load
 from fastfill.proof.logsource import read as read_log
 from fastfill.proof.probe import CONTROL_RID_PREFIX, RID_PREFIX, Length, length
 from fastfill.proof.server import Server
@@ -38,6 +40,7 @@ def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Eviden
         counters_before=server.counters() if status else None,
         config_layers=plan.count_layers(facts.model_path),
         deadline_s=deadline.seconds,
+        min_coverage=plan.min_coverage,
     )
     unfit = before_probe(evidence)
     if unfit:
@@ -123,6 +126,7 @@ STEPS = (
     Step(_probe, lambda visit, evidence: visit.size.tokens * len(targets(evidence.server.dp_size))),
     Step(_control, lambda visit, _: visit.size.tokens),
     Step(compare, cost),
+    Step(load, load_cost),
     Step(trace, trace_tokens),
 )
 """In the order in which they are run."""

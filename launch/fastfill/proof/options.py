@@ -29,6 +29,9 @@ def plan(wish: Wish) -> Plan:
         log=source(wish),
         profile_steps=wish.profile_steps,
         profile_dir=wish.profile_dir,
+        load=0 if wish.light else wish.load,
+        light=wish.light,
+        min_coverage=wish.min_coverage,
     )
 
 

@@ -76,11 +76,26 @@ def conclusion(document: ProveDocument) -> list[str]:
             "since the server started"
         )
         if share.stopped:
-            stopped = ", ".join(f"{_words(reason)} {part:.1%}" for reason, part in share.stopped.items())
-            lines.append(f"            left the path, by attention work: {stopped}")
+            lines.append(f"            left the path, by attention work: {_stopped(share.stopped)}")
+    if share.load is not None and share.load.attention_work is not None and share.load.tokens is not None:
+        lines.append(
+            f"  load:     {share.load.attention_work:.1%} of the attention work, "
+            f"{share.load.tokens:.1%} of the prefill tokens: {share.load.prompts} prompts of "
+            f"{share.load.prompt_tokens} at once, in {share.load.passes} pass(es)"
+        )
+        if share.load.stopped:
+            lines.append(f"            left the path, by attention work: {_stopped(share.load.stopped)}")
     lines += [f"  note:     {note}" for note in document.notes]
+    if document.evidence is not None:
+        how = "replayed from" if document.evidence.replayed else "in"
+        digest = document.evidence.manifest_sha256[:16]
+        lines.append(f"  evidence: {how} {document.evidence.folder}, manifest {digest}…")
     lines.append(f"  next:     {document.next_step}")
     return lines
+
+
+def _stopped(shares: dict[str, float]) -> str:
+    return ", ".join(f"{_words(reason)} {part:.1%}" for reason, part in shares.items())
 
 
 def _words(reason: str) -> str:

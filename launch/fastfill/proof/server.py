@@ -127,6 +127,7 @@ class Server:
 
     def chat(self, body: dict[str, Any], *, timeout_s: float) -> Answer:
         """``/v1/chat/completions`` without streaming; arguments and errors as :meth:`generate`."""
+        self.sent.append(body)
         reply = self.transport.post("/v1/chat/completions", body, timeout_s=timeout_s)
         if reply.status != 200:
             return Answer(f"HTTP {reply.status}: {_message(reply)}")

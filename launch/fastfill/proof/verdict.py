@@ -8,10 +8,11 @@ from fastfill.proof.answers import Answers, judge_answers
 from fastfill.proof.attempt import Outcome, judge
 from fastfill.proof.contradicted import contradicted
 from fastfill.proof.control import Control, judge_control
-from fastfill.proof.coverage import Coverage, coverage
+from fastfill.proof.coverage import Coverage, coverage, too_little
 from fastfill.proof.evidence import Attempt, Evidence
 from fastfill.proof.explain import stopped_by
 from fastfill.proof.findings import Finding, find
+from fastfill.proof.load import Loaded, measure
 from fastfill.proof.soundness import before_probe, identity, measurement
 from fastfill.proof.tally import Tally, tally
 from fastfill.proof.wire import RankStatus
@@ -38,6 +39,7 @@ class Verdict(NamedTuple):
         summary: One sentence.
         ranks: One account a rank, of the probe that counted for it.
         answers: Whether the answers of fast path and fallback were compared, and how that ended.
+        loaded: The shares of the prompts that were sent at once; None where none were.
         witnesses: What each witness that was asked says; the counters first.
     """
 
@@ -48,6 +50,7 @@ class Verdict(NamedTuple):
     control: Control
     answers: Answers
     coverage: Coverage
+    loaded: Loaded | None
     witnesses: tuple[Word, ...]
 
     @property
@@ -70,7 +73,8 @@ def decide(evidence: Evidence) -> Verdict:
 
     def verdict(name: Name, reason: Finding | None, summary: str) -> Verdict:
         share = coverage(evidence.counters_after)
-        return Verdict(name, reason, summary, ranks, control, answers, share, (counters, *others))
+        loaded = measure(evidence.load) if evidence.load else None
+        return Verdict(name, reason, summary, ranks, control, answers, share, loaded, (counters, *others))
 
     def invalid(found: tuple[str, str]) -> Verdict:
         return verdict("INVALID", find(found[0]), found[1])
@@ -125,6 +129,9 @@ def decide(evidence: Evidence) -> Verdict:
         return verdict(
             "NOT_EXERCISED", find(answers.finding), f"the probe fired, its answers are open: {answers.detail}"
         )
+    if missed := too_little(evidence):
+        id, why = missed
+        return verdict("PARTIAL" if id == "coverage_low" else "NOT_EXERCISED", find(id), why)
     return verdict("FIRED", None, f"all {expected} prefill attention calls on {len(ranks)} rank(s) took the fast path")
 
 

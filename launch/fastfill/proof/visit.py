@@ -59,6 +59,9 @@ class Plan(NamedTuple):
     log: Source = Source()
     profile_steps: int = 32
     profile_dir: Path | None = None
+    load: int | None = None
+    light: bool = False
+    min_coverage: float | None = None
 
 
 def until_fair(visit: Visit, prefix: str, place: int | None) -> Iterator[Attempt]:

@@ -1,0 +1,82 @@
+"""The proof as JUnit XML, for CI: one case a check. A check that could not be made is an error, never a skipped one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from fastfill.errors import UsageError
+from fastfill.proof.document import ProveDocument
+
+Outcome = Literal["passed", "failed", "error"]
+
+
+class Case(NamedTuple):
+    """One check: passed, failed, or in error where nothing is shown either way."""
+
+    name: str
+    outcome: Outcome
+    detail: str
+
+
+def cases(document: ProveDocument) -> list[Case]:
+    """The checks of a proof, the verdict first."""
+    verdict = document.verdict or "no verdict"
+    whole: Outcome = "passed" if document.exit_code == 0 else "failed" if document.exit_code == 1 else "error"
+    found = [Case("verdict", whole, f"{verdict}: {document.summary}")]
+    for rank in document.ranks:
+        right = rank.expected_calls == rank.observed_calls > 0
+        detail = f"{rank.observed_calls} of {rank.expected_calls} calls; {rank.reasons or 'no reason'}"
+        short: Outcome = "error" if document.exit_code == 3 else "failed"
+        found.append(Case(f"rank {rank.rank}", "passed" if right else short, detail))
+    for witness in document.witnesses:
+        # One that cannot say was asked and has said so: it neither passed nor failed the server.
+        outcome: Outcome = "failed" if witness.says == "contradicts" else "passed"
+        if witness.witness == "counters" and witness.says == "cannot_say":
+            outcome = "error"
+        found.append(Case(f"witness {witness.witness}", outcome, f"{witness.says}: {witness.detail}"))
+    states: dict[str, Outcome] = {
+        "passed": "passed",
+        "not_possible": "passed",
+        "failed": "failed",
+    }
+    found.append(Case("control", states.get(document.control.status, "error"), document.control.detail))
+    answers: dict[str, Outcome] = {
+        "right": "passed",
+        "cannot_say": "passed",
+        "not_checked": "passed",
+        "wrong": "failed",
+    }
+    found.append(Case("answers", answers.get(document.answers.status, "error"), document.answers.detail))
+    return found
+
+
+def write(file: Path, document: ProveDocument) -> None:
+    """Write the file.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+
+    kinds: dict[str, Any] = {"failed": Failure, "error": Error}
+    suite = TestSuite("fastfill prove")
+    suite.add_property("url", document.url)
+    for case in cases(document):
+        entry = TestCase(case.name, classname="fastfill.prove")
+        if case.outcome in kinds:
+            result = kinds[case.outcome](case.detail, document.verdict or "none")
+            result.text = "\n".join(filter(None, (case.detail, document.next_step)))
+            entry.result = [result]
+        else:
+            entry.system_out = case.detail
+        suite.add_testcase(entry)
+    suite.time = document.elapsed_s
+    xml = JUnitXml()
+    xml.add_testsuite(suite)
+    try:
+        xml.write(str(file), pretty=True)
+    except OSError as error:
+        raise UsageError(
+            f"the JUnit file cannot be written: {error.strerror}", where=str(file), next_step="give another --junit"
+        ) from error
