@@ -38,7 +38,7 @@ def spec(**more: Any) -> LabSpec:
 
 def prove(url: str, *words: str) -> tuple[int, dict[str, Any], str]:
     """Run the command as an operator would; returns its exit code, its document and what it said."""
-    argv = [sys.executable, "-m", "fastfill", "prove", "--url", url, "--json", *words]
+    argv = [sys.executable, "-m", "fastfill", "prove", "--url", url, "--json", "--load", "0", *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     print(done.stderr)
     return done.returncode, json.loads(done.stdout), done.stderr
