@@ -95,6 +95,15 @@ def test_a_prompt_longer_than_the_pool_is_reported() -> None:
     assert (outcome.requests, outcome.refused) == (1, [(0, 5000)])
 
 
+def test_mixed_chunks_forget_a_prompt_that_they_split_as_the_real_scheduler_does() -> None:
+    """Seen on 0.5.16: 724 tokens, of which 192 were prefilled; the rest never was, and the answer began."""
+    running = [Request(n, 0.0, size, 21, ignore_eos=n == 1) for n, size in enumerate((49, 792, 70))]
+    late = [Request(3, 0.03, 792, 21), Request(4, 0.03, 724, 11), Request(5, 0.035, 640, 21, ignore_eos=True)]
+    outcome, seen = run(Settings(512, 16384, mixed=True), [*running, *late])
+    assert (outcome.requests, outcome.cut_short) == (6, 1)
+    assert sum(m[2] for _, batch, _ in seen for m in batch.members if m[0].number == 4) < 724
+
+
 def test_data_parallel_ranks_take_turns() -> None:
     one, _ = run(Settings(512, 16384), eight([0.0] * 8))
     two, _ = run(Settings(512, 16384), eight([0.0] * 8), ranks=2)
@@ -155,9 +164,9 @@ def servers(draw: st.DrawFn) -> Settings:
 def test_every_trace(rows: list[tuple[float, int, int, int, bool, list[int]]], wanted: Settings, release: str) -> None:
     requests = made(rows, wanted.page)
     outcome, seen = run(wanted, requests, release)
-    assert outcome.requests + len(outcome.refused) + outcome.aborted + outcome.lost == len(requests)
+    assert outcome.requests + len(outcome.refused) + outcome.aborted == len(requests)
     if wanted.radix or not wanted.mixed or len({request.ignore_eos for request in requests}) == 1:
-        assert outcome.lost == 0
+        assert outcome.cut_short == 0
     assert outcome.kv_peak <= wanted.kv_tokens
     parts: dict[int, list[tuple[int, int, int, bool]]] = defaultdict(list)
     for _, batch, _ in seen:
@@ -175,7 +184,7 @@ def test_every_trace(rows: list[tuple[float, int, int, int, bool, list[int]]], w
             assert spent - last[2] < wanted.max_prefill
             if wanted.radix or not last[0].ignore_eos:
                 assert spent < wanted.max_prefill + max(batch.members[0][2], 0)
-    if not outcome.retractions:
+    if not outcome.retractions and not outcome.cut_short:
         for request in requests:
             if not request.done:
                 continue

@@ -31,6 +31,10 @@ class Pass:
 
     Attributes:
         members: Admitted: request, prefix, extend, whether a part remains.
+        split: The prompt that this pass splits.
+        cut_short: Prompts that it splits and forgets: the rest of them is never prefilled. Seen on the real 0.5.16
+            with mixed chunks and without the radix cache, where only some requests are ignore_eos: the first branch
+            leaves less than a page of the budget, and the other takes it for the next prompt.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Pass:
         self._states: list[tuple[float, int]] | None = None
         self.members: list[tuple[Request, int, int, bool]] = []
         self.split: Request | None = None
+        self.cut_short = 0
 
     def _total(self) -> float:
         return self._pool.available() * self._page - self._offset
@@ -158,9 +163,17 @@ class Pass:
             extend = (request.prefix + extend) // self._page * self._page - request.prefix
         if self.chunk <= 0 or extend <= 0:
             return Answer.STOP
+        self._split(request, extend)
+        return self.verdict()
+
+    def _split(self, request: Request, extend: int) -> None:
+        """Admit the beginning of a prompt; only the last one that a pass splits is remembered as such."""
+        if self.split is not None:
+            at = next(at for at, member in enumerate(self.members) if member[0] is self.split)
+            self.members[at] = (*self.members[at][:3], False)
+            self.cut_short += 1
         self.split = request
         self._admit(request, extend, 0, True)
-        return self.verdict()
 
     def _ask_fixed(self, request: Request) -> Answer:
         """The branch of ignore_eos requests without a radix cache: the budget is looked at after the admission."""
@@ -178,9 +191,7 @@ class Pass:
         elif self.chunk <= 0:
             return Answer.STOP
         else:
-            extend = self.chunk
-            self.split = request
-            self._admit(request, extend, 0, True)
+            self._split(request, self.chunk)
         return self.verdict()
 
     def _outlives(self, request: Request, left: int) -> bool:

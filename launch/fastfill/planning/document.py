@@ -193,7 +193,7 @@ def _row(one: Tried) -> Row:
     row.kv_peak_tokens = outcome.kv_peak
     row.hit_tokens = outcome.hit_tokens
     row.retractions = outcome.retractions
-    row.unserved = len(outcome.refused) + outcome.aborted + outcome.lost
+    row.unserved = len(outcome.refused) + outcome.aborted
     row.seconds = round(outcome.seconds, 3)
     return row
 

@@ -107,8 +107,10 @@ def try_candidate(
         watch=watch,
     )
     tried.outcome = simulation.run(_source(trace, settings.page, candidate.radix, assumptions))
-    if tried.outcome.aborted or tried.outcome.lost:
-        tried.refused = f"{tried.outcome.aborted + tried.outcome.lost} requests are never answered"
+    if tried.outcome.aborted:
+        tried.refused = f"{tried.outcome.aborted} requests are never answered"
+    if tried.outcome.cut_short:
+        tried.refused = f"SGLang prefills only a part of {tried.outcome.cut_short} prompts, and answers from that"
     return tried
 
 

@@ -32,6 +32,7 @@ class Scheduler:
         answered: Requests whose first token the last steps noticed; the caller clears it.
         aborted: Requests that no memory was left for even alone.
         retractions: How often a request lost its KV and waited again.
+        cut_short: Prompts of which only a part was prefilled (see ``Pass``).
     """
 
     def __init__(self, rules: Rules, settings: Settings) -> None:
@@ -47,6 +48,7 @@ class Scheduler:
         self.answered: list[Request] = []
         self.aborted: list[Request] = []
         self.retractions = 0
+        self.cut_short = 0
         self._full = False
         self._known = 0
         self._slots = settings.max_running
@@ -203,6 +205,7 @@ class Scheduler:
             return None
         if budget.split is not None:
             self.chunked = budget.split
+            self.cut_short += budget.cut_short
         batch = Batch("extend", budget.members, resumed is not None)
         self._allocate(batch)
         if mixed and self.running:

@@ -48,8 +48,7 @@ class Outcome:
         hit_tokens: Prompt tokens that were found in the radix cache.
         refused: Longer than the context or the pool allows.
         aborted: No memory was left for them even alone.
-        lost: Split and then forgotten: SGLang 0.5.16 splits two prompts in one pass, and keeps the second, when mixed
-            chunks leave less than a page and only the second request is ignore_eos, without the radix cache.
+        cut_short: Answered from a part of their prompt only: the rest was never prefilled (see ``admission.Pass``).
     """
 
     coverage: Coverage = field(default_factory=Coverage)
@@ -65,7 +64,7 @@ class Outcome:
     hit_tokens: int = 0
     refused: list[Refused] = field(default_factory=list)
     aborted: int = 0
-    lost: int = 0
+    cut_short: int = 0
 
 
 class Simulation:
@@ -96,7 +95,7 @@ class Simulation:
         self._most = min(context or 1 << 60, settings.kv_tokens - settings.page)
         self._watch = watch
         self._overlap = settings.overlap
-        self._turn = self._arrived = 0
+        self._turn = 0
         self._last_token = [NEVER] * ranks
         self._fresh: list[list[float]] = [[] for _ in range(ranks)]
         self.outcome = Outcome()
@@ -132,7 +131,6 @@ class Simulation:
 
     def _arrive(self, source: Source) -> None:
         request = source.take()
-        self._arrived += 1
         if request.n_in + 1 > self._most:
             self.outcome.refused.append(Refused(request.number, request.n_in))
             source.answered(request.arrival)
@@ -238,5 +236,5 @@ class Simulation:
         outcome.retractions = sum(s.retractions for s in self.schedulers)
         for scheduler in self.schedulers:
             outcome.refused += [Refused(request.number, request.n_in) for request in scheduler.waiting]
-        outcome.lost = self._arrived - outcome.requests - outcome.aborted - len(outcome.refused)
+        outcome.cut_short = sum(s.cut_short for s in self.schedulers)
         return outcome
