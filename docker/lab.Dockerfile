@@ -29,16 +29,18 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     /opt/lab/bin/python -c "import torch, triton; print(torch.__version__, triton.__version__)"
 
 FROM environment AS wheel
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
+    --mount=type=bind,source=docker/steps/tools.sh,target=/steps/tools.sh \
+    --mount=type=bind,source=requirements/build.txt,target=/requirements/build.txt \
+    --mount=type=cache,target=/home/fastfill/.cache/pip,uid=1000 \
+    /steps/tools.sh /opt/lab/bin/python
 WORKDIR /home/fastfill/source
-COPY requirements/build.txt requirements/
 COPY pyproject.toml README.md ./
 COPY requirements requirements
 COPY docker/stacks docker/stacks
 COPY patches patches
 COPY launch launch
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
-    --mount=type=bind,source=docker/steps,target=/steps \
-    --mount=type=cache,target=/home/fastfill/.cache/pip,uid=1000 \
+RUN --mount=type=bind,source=docker/steps/wheel.sh,target=/steps/wheel.sh \
     /steps/wheel.sh /opt/lab/bin/python
 
 # The tiny models, written now so that a container starts without waiting for them; an edited patch changes none.
@@ -51,10 +53,12 @@ RUN FASTFILL_CACHE=/var/lib/fastfill PYTHONPATH=/source PYTHONDONTWRITEBYTECODE=
 FROM environment AS lab
 ENV PATH=/opt/lab/bin:$PATH FASTFILL_CACHE=/var/lib/fastfill FASTFILL_STATE_DIR=/var/lib/fastfill/state
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
-    --mount=type=bind,source=docker/steps,target=/steps \
+    --mount=type=bind,source=docker/steps/dependencies.sh,target=/steps/dependencies.sh \
     --mount=type=bind,source=requirements/serve.txt,target=/requirements/serve.txt \
-    --mount=type=bind,from=wheel,source=/dist,target=/dist \
     --mount=type=cache,target=/home/fastfill/.cache/pip,uid=1000 \
+    /steps/dependencies.sh /opt/lab/bin/python
+RUN --mount=type=bind,source=docker/steps/install.sh,target=/steps/install.sh \
+    --mount=type=bind,from=wheel,source=/dist,target=/dist \
     /steps/install.sh /opt/lab/bin/python
 RUN fastfill lab adopt /opt/lab
 COPY --from=models --chown=1000 /var/lib/fastfill/models /var/lib/fastfill/models

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Puts fastfill beside the SGLang of one interpreter, and patches that SGLang. Run inside an image build.
+# Puts fastfill beside the SGLang of one interpreter, and patches that SGLang. Run inside an image build, after
+# dependencies.sh:
 #
 #   install.sh PYTHON [SGLANG_VERSION]
 #
-# Reads the wheel in /dist and the hashed lock /requirements/serve.txt. Of the lock only what the image lacks is
-# installed: its own packages, torch above all, keep their versions.
+# Reads the wheel in /dist.
 set -eu
 # An image's interpreter is ours to add to, also where its distribution marks it as managed (PEP 668).
 export PIP_BREAK_SYSTEM_PACKAGES=1
@@ -17,33 +17,6 @@ if [ $# -gt 1 ]; then
     exit 1
   }
 fi
-installed() {
-  "$python" -c 'from importlib.metadata import distributions as d; print(*sorted(f"{x.name}=={x.version}" for x in d()), sep="\n")'
-}
-before=$(installed)
-"$python" - /requirements/serve.txt >/tmp/missing.txt <<'PYTHON'
-import re
-import sys
-from importlib.metadata import distributions
-
-present = {re.sub(r"[-_.]+", "-", item.metadata["Name"]).lower() for item in distributions()}
-keep = False
-for line in open(sys.argv[1], encoding="utf-8"):
-    if not line.startswith((" ", "#")):
-        name = re.match(r"[A-Za-z0-9._-]+", line)
-        keep = bool(name) and re.sub(r"[-_.]+", "-", name[0]).lower() not in present
-    if keep:
-        sys.stdout.write(line)
-PYTHON
-if [ -s /tmp/missing.txt ]; then
-  "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-    --require-hashes --no-deps -r /tmp/missing.txt
-fi
-"$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps /dist/fastfill-*.whl
-after=$(installed)
-printf '%s\n' "$before" | while IFS= read -r line; do
-  printf '%s\n' "$after" | grep -qxF -- "$line" || { echo "error: installing fastfill changed $line" >&2; exit 1; }
-done
-rm -f /tmp/missing.txt
+"$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-index --no-deps /dist/fastfill-*.whl
 "$python" -m fastfill patch apply
 "$python" -m fastfill --version
