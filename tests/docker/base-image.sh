@@ -13,7 +13,7 @@ name=$1
 shift
 ! docker image inspect "$name" >/dev/null 2>&1 || exit 0
 
-mirror=$(awk '/^URIs:/{print $2; exit}' /etc/apt/sources.list.d/debian.sources)
+mirror=$("$(dirname "$0")/engine.sh" mirror)
 include=ca-certificates
 for package in "$@"; do include+=,$package; done
 # shellcheck disable=SC2016 # mmdebstrap's own shell sets $1

@@ -6,15 +6,17 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
 import machine
 import pytest
 from lab_container import Lab
-from machine import HERE, IGNORED, ROOT, bake, run
+from machine import ADMIN, HERE, IGNORED, KEY, ROOT, Measured, compose_build, run
 from vendor_standin import Vendor
 
 
@@ -83,31 +85,105 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lab_image(python_image: str, scratch: Path, source: Path, record_testsuite_property) -> str:
-    """fastfill-lab:latest, built by the one build entry."""
+def lab_build(python_image: str, scratch: Path, source: Path) -> Iterator[Callable[[], float]]:
+    """The lab's image being built by Compose beside what is tested meanwhile; a call waits, and says its seconds."""
+    log = scratch / "lab-build.log"
+    argv, environment = compose_build(scratch)
     begun = time.monotonic()
-    bake("lab", scratch, context=source)
-    record_testsuite_property("lab_build_seconds", round(time.monotonic() - begun))
+    ended: list[float] = []
+    with log.open("w") as file:
+        build = subprocess.Popen(argv, cwd=source, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    watch = threading.Thread(target=lambda: (build.wait(), ended.append(time.monotonic())))
+    watch.start()
+
+    def built() -> float:
+        watch.join()
+        assert build.returncode == 0, log.read_text()[-6000:]
+        return ended[0] - begun
+
+    try:
+        yield built
+    finally:
+        if build.poll() is None:
+            build.kill()
+        watch.join()
+
+
+@pytest.fixture(scope="session")
+def lab_image(lab_build: Callable[[], float], measured: Measured) -> str:
+    """fastfill-lab:latest, built from a clean copy of the checkout with no .env."""
+    measured("lab image built, beside other tests", lab_build(), 360)
     return "fastfill-lab:latest"
 
 
 @pytest.fixture(scope="session")
-def lab(lab_image: str) -> Iterator[Lab]:
-    """The lab, up and healthy through compose.lab.yaml."""
-    started = Lab("fastfill-test")
+def labs(lab_image: str, measured: Measured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Lab]]:
+    """Two labs, healthy side by side through compose.lab.yaml: one as it comes, one with keys and the flag off."""
+    folder = tmp_path_factory.mktemp("keys")
+    files = {}
+    for name, key in (("FASTFILL_API_KEY_FILE", KEY), ("FASTFILL_ADMIN_API_KEY_FILE", ADMIN)):
+        (folder / name).write_text(key + "\n")
+        files[name] = str(folder / name)
+    both = {
+        "plain": Lab("fastfill-test"),
+        "locked": Lab("fastfill-test-keys", key=KEY, LAB_PROFILE="off", **files),
+    }
     try:
-        started.up()
-        yield started
+        begun = time.monotonic()
+        for lab in both.values():
+            lab.start()
+        for lab in both.values():
+            lab.up()
+        # 90 s are allowed for one; these two share the cores while they start.
+        measured("two labs at once, up to healthy", time.monotonic() - begun, 180)
+        yield both
     finally:
-        started.down()
+        for lab in both.values():
+            lab.down()
 
 
 @pytest.fixture(scope="session")
-def vendor(python_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vendor]:
+def lab(labs: dict[str, Lab]) -> Lab:
+    """The lab as it comes: no key, and the flag on."""
+    return labs["plain"]
+
+
+@pytest.fixture(scope="session")
+def locked(labs: dict[str, Lab]) -> Lab:
+    """The lab that asks for a key, with the flag off."""
+    return labs["locked"]
+
+
+@pytest.fixture(scope="session")
+def vendor(
+    request: pytest.FixtureRequest, python_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Vendor]:
     """Stand-ins for what only a network has: the vendor's registry and image, and the git repositories."""
+    if any("lab_image" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("lab_build")
     standin = Vendor(tmp_path_factory.mktemp("vendor"))
     try:
         standin.start()
         yield standin
     finally:
         standin.stop()
+
+
+_measured: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def measured() -> Measured:
+    """``measured(what, seconds, bound)``: shown at the end of the run, beside what the README and the issues allow."""
+
+    def note(what: str, seconds: float, bound: float) -> None:
+        _measured.append(f"{what}: {seconds:.1f} s (at most {bound:.0f})")
+        assert seconds <= bound, _measured[-1]
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _measured:
+        terminalreporter.section("measured")
+        terminalreporter.write_line("\n".join(_measured))

@@ -5,6 +5,7 @@
 #   tests/docker/engine.sh down           stop the engine that `up` started, and nothing else
 #   tests/docker/engine.sh install        only the packages
 #   tests/docker/engine.sh status         exit 0 if it answers
+#   tests/docker/engine.sh mirror         where this machine takes Debian's packages from
 #
 # Where this machine runs an engine already, `up` names that one: two would fight over bridges and iptables. Exit 4: this
 # machine cannot run one (not root, no Debian 12); 1: it should have worked.
@@ -37,16 +38,31 @@ ours() {
   [ -r "/proc/$pid/cmdline" ] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -- "--pidfile $pidfile"
 }
 
+# Where this machine takes Debian's packages from, in either of apt's two forms, and the same for another suite.
+sources=/etc/apt/sources.list.d/debian.sources
+[ -f $sources ] || sources=/etc/apt/sources.list
+first_line() { grep -E '^deb ' $sources | grep -vE 'cdrom:|security' | head -n 1; }
+mirror() {
+  if [[ $sources = *.sources ]]; then awk '/^URIs:/{print $2; exit}' $sources; else
+    first_line | sed -E 's/^deb (\[[^]]*\] +)?([^ ]+) .*/\2/'
+  fi
+}
+of_suite() {
+  if [[ $sources = *.sources ]]; then awk 'NF==0{exit} !/^#/' $sources | sed -E "s/^Suites:.*/Suites: $1/"; else
+    first_line | sed -E "s/^(deb (\[[^]]*\] +)?[^ ]+) .*/\1 $1 main/"
+  fi
+}
+
 install_packages() {
-  local sources=/etc/apt/sources.list.d/debian.sources apt=$state/apt
+  local apt=$state/apt
   [ "$(id -u)" = 0 ] || cannot "only root can install $*" "run as root, or set DOCKER_HOST to an engine of yours"
   # shellcheck source=/dev/null
-  [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = bookworm ] && [ -f "$sources" ] ||
-    cannot "this machine is no Debian 12 with $sources, and lacks $*" \
+  [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = bookworm ] && [ -n "$(mirror)" ] ||
+    cannot "this machine is no Debian 12 with a mirror in $sources, and lacks $*" \
       "install Docker 25 or newer with buildx and Compose 2.24, and set DOCKER_HOST"
   mkdir -p "$apt/parts" "$apt/prefs" "$apt/lists/partial"
-  cp "$sources" "$apt/parts/"
-  awk 'NF==0{exit} !/^#/' "$sources" | sed -E 's/^Suites:.*/Suites: trixie/' >"$apt/parts/trixie.sources"
+  grep -v '^deb cdrom:' $sources >"$apt/parts/debian.${sources##*.}"
+  of_suite trixie >"$apt/parts/trixie.${sources##*.}"
   printf 'Package: *\nPin: release n=trixie\nPin-Priority: 50\n' >"$apt/prefs/trixie"
   local options=(-o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$apt/parts"
     -o "Dir::Etc::preferencesparts=$apt/prefs" -o "Dir::State::lists=$apt/lists"
@@ -78,16 +94,20 @@ start() {
   fail "dockerd does not answer after 60 s; see $state/dockerd.log"
 }
 
-# What is missing is installed and nothing else, by one of these scripts at a time.
+# What is missing is installed, and nothing else.
 install() {
-  mkdir -p "$state/run"
-  exec 9>"$state/lock"
-  flock 9
   local tool missing=()
   for tool in "${!package[@]}"; do
     present "$tool" || missing+=("${package[$tool]}")
   done
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+}
+
+# One of these scripts at a time.
+lock() {
+  mkdir -p "$state/run"
+  exec 9>"$state/lock"
+  flock 9
 }
 
 # The engine that docker's own settings lead to, where it answers.
@@ -102,8 +122,9 @@ up() {
     say "already running, not by this script"
   else
     host=unix://$socket
-    install
     [ "$(id -u)" = 0 ] || cannot "only root can start an engine" "run as root, or set DOCKER_HOST to an engine of yours"
+    lock
+    install
     if ours && answers; then say "already running"; else start 9>&-; fi
   fi
   say "$(DOCKER_HOST=$host docker version --format 'engine {{.Server.Version}}'), $(docker compose version)"
@@ -127,8 +148,9 @@ down() {
 
 case ${1:-} in
 up) up ;;
-install) install ;;
+install) [ "$(id -u)" != 0 ] || lock; install ;;
 down) down ;;
+mirror) mirror ;;
 status) ours && answers ;;
-*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 from machine import free_port, run, wait
@@ -23,23 +24,30 @@ class Lab:
     def __init__(self, project: str, key: str = "", **settings: str) -> None:
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.project = project
+        self._clients = ThreadPoolExecutor(2)
         self.port = free_port()
         self.settings = {"LAB_PORT": str(self.port), **settings}
         self.url = f"http://127.0.0.1:{self.port}"
-        self.seconds = 0.0
 
     def compose(self, *words: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        argv = ["docker", "compose", "-p", self.project, "-f", "compose.lab.yaml", *words]
+        # Not this checkout's own .env: a lab needs none.
+        files = ("--env-file", "/dev/null", "-f", "compose.lab.yaml")
+        argv = ["docker", "compose", "-p", self.project, *files, *words]
         return run(*argv, check=check, timeout=timeout, env={**os.environ, **self.settings})
 
+    def start(self) -> None:
+        """Start it, over what a killed run may have left of it."""
+        self.down()
+        self.compose("up", "--detach", "--no-build")
+
     def up(self) -> None:
-        begun = time.monotonic()
+        """Wait until it is healthy; starts it if need be."""
         done = self.compose("up", "--wait", "--no-build", check=False)
-        self.seconds = time.monotonic() - begun
         assert done.returncode == 0, done.stderr[-1500:] + self.logs()[-4000:]
 
     def down(self) -> None:
-        self.compose("down", "--volumes", "--timeout", "10", check=False)
+        """Remove it, with its volumes; nothing is waited for."""
+        self.compose("down", "--volumes", "--timeout", "1", check=False)
 
     def prove(self) -> tuple[int, dict]:
         done = self.compose("run", "--rm", "-T", "prove", "--json", check=False)
@@ -66,16 +74,34 @@ class Lab:
         return run("docker", "exec", f"{self.project}-server-1", *words).stdout
 
     def answers(self) -> bool:
-        body = {"text": "hello", "sampling_params": {"max_new_tokens": 2}}
         try:
-            return (
-                httpx.post(
-                    f"{self.url}/generate", json=body, headers=self.headers, timeout=20, trust_env=False
-                ).status_code
-                == 200
-            )
+            body = {"text": "hello", "sampling_params": {"max_new_tokens": 2}}
+            return httpx.post(
+                f"{self.url}/generate", json=body, headers=self.headers, timeout=20, trust_env=False
+            ).is_success
         except httpx.HTTPError:
             return False
+
+    def client(self, tokens: int) -> Future[str]:
+        """A client with a long answer, which has begun when this returns. It hears ``complete``, or what went wrong."""
+        begun = threading.Event()
+        heard = self._clients.submit(self._listen, tokens, begun)
+        wait("the begin of an answer", lambda: begun.is_set() or heard.done(), 30)
+        return heard
+
+    def _listen(self, tokens: int, begun: threading.Event) -> str:
+        body = {"text": "hello", "stream": True, "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True}}
+        last = ""
+        try:
+            with httpx.stream(
+                "POST", f"{self.url}/generate", json=body, headers=self.headers, timeout=60, trust_env=False
+            ) as reply:
+                for line in reply.iter_lines():
+                    begun.set()
+                    last = line or last
+        except httpx.HTTPError as error:
+            return type(error).__name__
+        return "complete" if last == "data: [DONE]" else last
 
     def wait_for_restart(self, before: int, seconds: float) -> float:
         """Seconds until Docker has started it again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -18,14 +19,26 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 UNIT = ROOT / "tests/unit"
 """Its makers of recorded hosts and of aiter's tree are used here too."""
-IGNORED = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__")
+IGNORED = shutil.ignore_patterns(".git", ".env", ".venv", ".*_cache", ".hypothesis", "__pycache__")
+BAKE = ("docker", "buildx", "bake", "-f", "docker/docker-bake.hcl")
 CANNOT = 4
 """What engine.sh exits with where no engine can run."""
 LABEL = "org.opencontainers.image.title=fastfill lab"
 """On the lab's images, and on no other."""
 PORTS = range(31200, 31300)
+KEY, ADMIN = "sk-planted-ordinary-7f3a", "sk-planted-admin-91bc"
+"""The keys of a server that asks for them; nothing that it leaves behind may hold them."""
 PLANTED = "planted-build-secret-55d1"
 """Stands in what a build is given as a secret; no layer may hold it."""
+
+SECRETS = [KEY.encode(), ADMIN.encode(), PLANTED.encode()]
+KNOWN = [
+    b"SGLANG_AITER_FMHA_FP8_ASM",
+    b"Which prompts take the fast path, and why the others do not: this line is in no image.",
+]
+"""A word that every image of ours holds, and one that none does: that they were searched is seen by the first."""
+
+Measured = Callable[[str, float, float], None]
 
 
 def run(*argv: str, check: bool = True, timeout: float = 600, **more: object) -> subprocess.CompletedProcess[str]:
@@ -54,15 +67,21 @@ def engine(action: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port of the tests' own range that nothing listens on."""
+    """A port of the tests' own range that nothing listens on, another one at each call."""
     for port in PORTS:
+        if port in _given:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("0.0.0.0", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise AssertionError("no port is free")
 
@@ -83,8 +102,8 @@ def pip_setting(name: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True).stdout.strip()
 
 
-def pip_options(target: str, folder: Path) -> list[str]:
-    """Bake's options that let pip inside a build reach what pip out here reaches.
+def pip_secret(folder: Path) -> Path:
+    """A pip.conf that lets pip inside a build reach what pip out here reaches.
 
     A company's index, certificate or folder of wheels is this machine's own: it goes in as a secret and as a named
     context, and stays out of the image.
@@ -96,17 +115,55 @@ def pip_options(target: str, folder: Path) -> list[str]:
             lines.append(f"{name} = {value}")
     secret = folder / "pip.conf"
     secret.write_text("\n".join(lines) + "\n")
-    options = [f"--set={target}.secrets=id=pip,src={secret}"]
+    return secret
+
+
+def wheels() -> str | None:
+    """This machine's own folder with PyTorch's CPU build; None where an index has it."""
     for place in pip_setting("global.find-links").split() + os.environ.get("PIP_FIND_LINKS", "").split():
         if any(Path(place).glob("torch-*cpu*.whl")):
-            options += [f"--set={target}.contexts.wheels={place}", f"--set={target}.args.FASTFILL_LAB_TORCH_INDEX="]
-            break
-    return options
+            return place
+    return None
 
 
 def bake(
     target: str, folder: Path, *options: str, context: Path = ROOT, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Build a target; the output is the plain progress."""
-    argv = ["docker", "buildx", "bake", "--progress=plain", "-f", "docker/docker-bake.hcl", target]
-    return run(*argv, *pip_options(target, folder), *options, check=check, timeout=1500, cwd=context)
+    """Build a target; the progress is in stderr."""
+    given = [f"--set={target}.secrets=id=pip,src={pip_secret(folder)}"]
+    if target == "lab" and wheels():
+        given += [f"--set=lab.contexts.wheels={wheels()}", "--set=lab.args.FASTFILL_LAB_TORCH_INDEX="]
+    argv = [*BAKE, "--progress=plain", target, *given, *options]
+    return run(*argv, check=check, timeout=1500, cwd=context)
+
+
+def compose_build(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The command that builds the lab from compose.lab.yaml, and its environment; the progress is in stderr.
+
+    What is this machine's own comes from a second file, as it would on a company's machine.
+    """
+    build: dict[str, object] = {"secrets": ["pip"]}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    if wheels():
+        build["additional_contexts"] = {"wheels": wheels()}
+        environment["FASTFILL_LAB_TORCH_INDEX"] = ""
+    own = {"services": {"server": {"build": build}}, "secrets": {"pip": {"file": str(pip_secret(folder))}}}
+    file = folder / "compose.own.yaml"
+    file.write_text(json.dumps(own))
+    files = ["--env-file", "/dev/null", "-f", "compose.lab.yaml", "-f", str(file)]
+    return ["docker", "compose", "--progress=plain", *files, "build", "server"], environment
+
+
+def held(image: str, words: list[bytes]) -> set[bytes]:
+    """Which of some words stand anywhere in an image: every layer, as ``docker save`` writes it, and its metadata."""
+    found: set[bytes] = set()
+    overlap = max(map(len, words)) - 1
+    with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saving:
+        assert saving.stdout is not None
+        before = b""
+        while piece := saving.stdout.read(1 << 24):
+            window = before + piece
+            found |= {word for word in words if word in window}
+            before = window[-overlap:]
+    assert saving.returncode == 0
+    return found

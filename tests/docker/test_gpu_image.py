@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from machine import bake, run
+from machine import BAKE, KNOWN, SECRETS, bake, held, run
 from test_lab_image import cached_steps
 from vendor_standin import Vendor
 
@@ -64,7 +64,7 @@ def test_it_runs_to_its_end(built: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_bake_asks_for_what_the_stack_says(vendor: Vendor, checkout: Path) -> None:
-    printed = run("docker", "buildx", "bake", "-f", "docker/docker-bake.hcl", "--print", "gpu", cwd=checkout).stdout
+    printed = run(*BAKE, "--print", "gpu", cwd=checkout).stdout
     args = json.loads(printed)["target"]["gpu"]["args"]
     values = json.loads(vendor.fastfill(checkout, "pins", "show", "--json").stdout)
     assert args["AITER_COMMIT"] == values["values"]["aiter.commit"]
@@ -82,6 +82,10 @@ def test_its_labels_name_the_stack(built: object, vendor: Vendor, checkout: Path
     values = json.loads(vendor.fastfill(checkout, "pins", "show", "--json").stdout)
     assert labels["fastfill.stack.digest"] == values["digest"]
     assert labels["org.opencontainers.image.base.digest"] == values["values"]["base.digest"]
+
+
+def test_no_layer_holds_a_secret(built: object) -> None:
+    assert held("fastfill-test:gpu", [*SECRETS, *KNOWN]) == {KNOWN[0]}, "the layers are readable, and hold no secret"
 
 
 def test_its_files_are_as_pinned(built: object) -> None:
@@ -182,7 +186,7 @@ def test_the_broken_revision_is_named(vendor: Vendor, scratch: Path, tmp_path: P
 
 
 def test_another_sglang_is_refused(vendor: Vendor, scratch: Path, tmp_path: Path) -> None:
-    vendor.push("0.5.17", "v0.5.17-rocm720-mi35x")
+    vendor.push_release("0.5.17", "v0.5.17-rocm720-mi35x")
     said = fails(vendor, scratch, tmp_path, base__tag="v0.5.17-rocm720-mi35x")
     assert "the base image has SGLang 0.5.17, the stack pins 0.5.16" in said
     assert "fastfill pins resolve" in said

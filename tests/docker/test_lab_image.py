@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import threading
+import sys
 import time
+from concurrent.futures import Future
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
-import httpx
+import pytest
 from lab_container import Lab
-from machine import ROOT, bake, run, wait
+from machine import ROOT, Measured, bake, run, wait
+
+STATE = "/var/lib/fastfill/state"
+FASTFILL = str(Path(sys.executable).parent / "fastfill")
 
 
-def test_it_is_healthy_and_proven(lab: Lab, record_property) -> None:
-    record_property("seconds_to_healthy", round(lab.seconds))
+def test_it_is_healthy_and_proven(lab: Lab) -> None:
     code, document = lab.prove()
     assert (code, document["verdict"]) == (0, "FIRED")
 
 
 def test_the_kernels_line_is_kept_apart_from_the_log(lab: Lab) -> None:
-    kept = [json.loads(line) for line in lab.exec("cat", "/var/lib/fastfill/state/kernels.jsonl").splitlines()]
+    kept = [json.loads(line) for line in lab.exec("cat", f"{STATE}/kernels.jsonl").splitlines()]
     assert "fmha_fwd_hd256_fp8_causal_group_gfx950" in kept[-1]["line"]
     assert abs(kept[-1]["time"] - time.time()) < 3600
     assert kept[-1]["line"] in lab.logs()
@@ -43,65 +48,75 @@ def test_pins_verify_names_what_the_lab_emulates(lab: Lab) -> None:
     assert not any(ok for name, ok in fields.items() if name.startswith("aiter.kernels"))
 
 
-def test_a_killed_scheduler_is_restarted_and_its_client_hears_of_it(lab: Lab, record_property) -> None:
-    heard: list[str] = []
+def test_two_side_by_side_are_proven_apart(lab: Lab, locked: Lab) -> None:
+    """The other one has the flag off: were they mixed up, one verdict would be wrong."""
+    code, document = locked.prove()
+    assert (code, document["verdict"]) == (1, "NOT_FIRED")
+    assert "flag_off" in json.dumps(document["ranks"])
+    code, document = lab.prove()
+    assert (code, document["verdict"]) == (0, "FIRED")
 
-    def ask() -> None:
-        body = {"text": "a long answer", "sampling_params": {"max_new_tokens": 8000, "ignore_eos": True}}
-        try:
-            answer = httpx.post(f"{lab.url}/generate", json=body, timeout=60, trust_env=False)
-            heard.append(f"HTTP {answer.status_code}")
-        except httpx.HTTPError as error:
-            heard.append(type(error).__name__)
 
-    client = threading.Thread(target=ask)
-    client.start()
-    time.sleep(2)
-    before = lab.restarts()
+def test_pins_verify_compares_a_server_with_its_profile(lab: Lab, locked: Lab) -> None:
+    """The second one serves another profile than it is said to, and asks for a key."""
+
+    def fields(server: Lab, *words: str) -> dict[str, dict]:
+        argv = ("pins", "verify", "--url", server.url, "--profile", "long-context", "--json", *words)
+        done = run(FASTFILL, *argv, check=False)
+        assert done.returncode in (0, 1), done.stderr
+        return {field["name"]: field for field in json.loads(done.stdout)["fields"]}
+
+    found = fields(lab)
+    assert found["sglang.version"]["ok"] and found["patched"]["ok"]
+    assert found["flag.kv-cache-dtype"]["live"] == "fp8_e4m3" and found["flag.kv-cache-dtype"]["ok"]
+    assert found["flag.chunked-prefill-size"]["ok"]
+    assert found["env.SGLANG_AITER_FMHA_FP8_ASM"]["ok"]
+    flag = fields(locked, "--api-key-file", locked.settings["FASTFILL_API_KEY_FILE"])["env.SGLANG_AITER_FMHA_FP8_ASM"]
+    assert (flag["intended"], flag["live"], flag["ok"]) == ("True", "False", False)
+
+
+class Hung(NamedTuple):
+    """A server whose scheduler is stopped, and what was seen before."""
+
+    lab: Lab
+    since: float
+    restarts: int
+    client: Future[str]
+
+
+@pytest.fixture(scope="module")
+def hung(locked: Lab) -> Hung:
+    """The second lab's scheduler, stopped (SIGSTOP); until that is noticed the first one is tested."""
+    restarts, client = locked.restarts(), locked.client(8000)
+    locked.signal_scheduler("STOP")
+    return Hung(locked, time.time(), restarts, client)
+
+
+def path(lab: Lab, state: str) -> None:
+    run(FASTFILL, "path", state, "--url", lab.url, "--why", "a test")
+
+
+def test_a_killed_scheduler_is_restarted_with_the_kill_switch_as_it_was(
+    lab: Lab, hung: Hung, measured: Measured
+) -> None:
+    path(lab, "off")
+    before, client = lab.restarts(), lab.client(8000)
     lab.signal_scheduler("KILL")
-    record_property("seconds_to_end", round(lab.wait_for_restart(before, 60), 1))
-    client.join(30)
-    assert heard and heard != ["HTTP 200"], heard
-    record_property("seconds_to_answer", round(lab.wait_until_it_answers(), 1))
-
-
-def test_a_stopped_scheduler_is_ended_and_restarted(lab: Lab, record_property) -> None:
-    """SGLang's own watchdogs sleep with it: they are its threads."""
-    before = lab.restarts()
-    lab.signal_scheduler("STOP")
-    record_property("seconds_to_end", round(lab.wait_for_restart(before, 120), 1))
-    assert "has been stopped" in lab.logs()
-    lab.wait_until_it_answers()
-    wait("healthy again", lab.healthy, 120)
-
-
-def test_a_kill_switch_outlives_the_container(lab: Lab) -> None:
-    run(str(ROOT / ".venv/bin/fastfill"), "path", "off", "--url", lab.url, "--why", "a test")
-    lab.compose("up", "--wait", "--no-build", "--force-recreate", "server")
+    measured("a killed scheduler's server ended and started", lab.wait_for_restart(before, 60), 15)
+    assert client.result(60) != "complete"
+    measured("until it answered again", lab.wait_until_it_answers(), 90)
     code, document = lab.prove()
     assert (code, document["verdict"]) == (1, "NOT_FIRED")
     assert "operator_off" in json.dumps(document["ranks"])
-    run(str(ROOT / ".venv/bin/fastfill"), "path", "on", "--url", lab.url, "--why", "a test")
-
-
-def test_two_side_by_side_are_proven_apart(lab: Lab) -> None:
-    """The other one has the flag off: were they mixed up, one verdict would be wrong."""
-    other = Lab("fastfill-test-two", LAB_PROFILE="off")
-    try:
-        other.up()
-        code, document = other.prove()
-        assert (code, document["verdict"]) == (1, "NOT_FIRED")
-        assert "flag_off" in json.dumps(document["ranks"])
-        code, document = lab.prove()
-        assert (code, document["verdict"]) == (0, "FIRED")
-    finally:
-        other.down()
+    another = lab.compose("run", "--rm", "-T", "--no-deps", "--entrypoint", "cat", "server", f"{STATE}/path.json")
+    assert json.loads(another.stdout)["path"] == "off", "another container of the same service finds it too"
+    path(lab, "on")
 
 
 def test_a_configuration_error_does_not_loop(lab_image: str) -> None:
     wrong = Lab("fastfill-test-wrong", LAB_PROFILE="no-such-profile")
     try:
-        assert wrong.compose("up", "--detach", "--no-build").returncode == 0
+        wrong.start()
         wait("given up", lambda: wrong.inspect("{{.State.Status}}") == "exited", 90)
         assert wrong.inspect("{{.State.ExitCode}}") == "2"
         assert wrong.restarts() <= 5
@@ -112,27 +127,51 @@ def test_a_configuration_error_does_not_loop(lab_image: str) -> None:
         wrong.down()
 
 
-def test_the_image_is_small_and_holds_nothing_of_this_machine(lab_image: str, record_property) -> None:
+def test_a_stopped_scheduler_is_ended_and_restarted(hung: Hung, measured: Measured) -> None:
+    """SGLang's own watchdogs sleep with it: they are its threads."""
+    hung.lab.wait_for_restart(hung.restarts, 90)
+    assert hung.client.result(60) != "complete", "its client is told, and does not wait for ever"
+    started = datetime.fromisoformat(hung.lab.inspect("{{.State.StartedAt}}")[:19] + "+00:00").timestamp()
+    measured("a stopped scheduler's server ended and started", started - hung.since, 60)
+    assert "has been stopped" in hung.lab.logs()
+    hung.lab.wait_until_it_answers()
+    wait("healthy again", hung.lab.healthy, 120)
+
+
+def test_who_is_being_answered_is_answered_to_the_end_when_the_server_is_stopped(locked: Lab) -> None:
+    client = locked.client(200)
+    assert not client.done()
+    locked.compose("stop", "server")
+    assert client.result(60) == "complete"
+    assert locked.inspect("{{.State.Status}}") == "exited"
+
+
+def test_the_image_is_small_and_holds_nothing_of_this_machine(lab_image: str) -> None:
     size = int(run("docker", "image", "inspect", "--format", "{{.Size}}", lab_image).stdout)
-    record_property("image_bytes", size)
     assert size < 2.6e9
-    seen = (
-        run("docker", "image", "inspect", lab_image).stdout + run("docker", "history", "--no-trunc", lab_image).stdout
-    )
+    # Not the whole of it: where the engine keeps the layers is no part of the image.
+    seen = run("docker", "image", "inspect", "--format", "{{json .Config}}", lab_image).stdout
+    seen += run("docker", "history", "--no-trunc", lab_image).stdout
     assert str(ROOT) not in seen
     assert "pip.conf" not in run("docker", "run", "--rm", "--entrypoint", "ls", lab_image, "/etc").stdout
     assert run("docker", "run", "--rm", "--entrypoint", "id", lab_image, "-u").stdout.strip() == "1000"
 
 
+def test_bake_builds_what_compose_has_built(lab_image: str, source: Path, scratch: Path) -> None:
+    steps = cached_steps(bake("lab", scratch, context=source).stderr)
+    assert {"environment", "wheel", "models", "lab"} <= set(steps)
+    assert all(cached for stage in steps.values() for cached in stage), steps
+
+
 def test_an_edited_patch_rebuilds_only_what_comes_after(
-    lab_image: str, source: Path, tmp_path: Path, record_property
+    lab_image: str, source: Path, tmp_path: Path, measured: Measured
 ) -> None:
     context = Path(shutil.copytree(source, tmp_path / "checkout"))
     patch = context / "patches/sglang-0.5.16/fp8-hd256-prefill.patch"
     patch.write_text(patch.read_text().replace("Description: ", "Description: Edited. ", 1))
     begun = time.monotonic()
     done = bake("lab", tmp_path, "--set=lab.tags=fastfill-lab:edited", context=context)
-    record_property("rebuild_seconds", round(time.monotonic() - begun))
+    measured("rebuilt after an edited patch", time.monotonic() - begun, 60)
     steps = cached_steps(done.stderr)
     assert steps["environment"] and all(steps["environment"])
     assert steps["models"] and all(steps["models"])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 import machine
-from machine import HERE, IGNORED, ROOT, UNIT, free_port, pip_options, run, wait
+from machine import HERE, IGNORED, ROOT, UNIT, free_port, pip_secret, run, wait
 
 sys.path.insert(0, str(UNIT))
 
@@ -24,6 +24,7 @@ import aiter_tree
 
 from fastfill.pinning import stack as stacks
 
+IMAGE, TAG = "lmsysorg/sglang", "v0.5.16-rocm720-mi35x"
 MODEL = "amd/Qwen3.5-397B-A17B-MXFP4"
 
 
@@ -54,7 +55,7 @@ class Vendor:
         base = self.folder / "git"
         self._spawn("git", "daemon", "--export-all", f"--base-path={base}", f"--port={port}", "--reuseaddr", str(base))
         wait("git daemon", lambda: run("git", "ls-remote", f"{self.git}/aiter", check=False).returncode == 0, 20)
-        self.push("0.5.16", "v0.5.16-rocm720-mi35x")
+        self.push()
 
     def stop(self) -> None:
         for process in self._processes:
@@ -63,17 +64,27 @@ class Vendor:
         for image in self._images:
             run("docker", "image", "rm", image, check=False)
 
-    def push(self, sglang: str, tag: str) -> None:
-        """Build the vendor's image with some release of SGLang and push it."""
+    def push(self) -> None:
+        """Build the vendor's image and push it."""
         context = self.folder / "image"
-        shutil.rmtree(context, ignore_errors=True)
         shutil.copytree(HERE / "vendor", context)
         shutil.copytree(self.folder / "git/aiter", context / "aiter")
-        secret = next(word for word in pip_options("x", self.folder) if "secrets" in word).partition("=id")[2]
-        name = f"{self.registry}/lmsysorg/sglang:{tag}"
-        build = ["docker", "build", "-q", "--build-arg", f"SGLANG_VERSION={sglang}", "--secret", f"id{secret}"]
-        run(*build, "-t", name, str(context))
+        self._push(TAG, "--secret", f"id=pip,src={pip_secret(self.folder)}", str(context))
+
+    def push_release(self, sglang: str, tag: str) -> None:
+        """Push the same with another release of SGLang, by name only: what is judged is the installed version."""
+        site = "/opt/venv/lib/python3.11/site-packages"
+        lines = (
+            f"FROM {self.registry}/{IMAGE}:{TAG}",
+            f"RUN mv {site}/sglang-0.5.16.dist-info {site}/sglang-{sglang}.dist-info \\",
+            f"  && sed -i 's/^Version: 0.5.16$/Version: {sglang}/' {site}/sglang-{sglang}.dist-info/METADATA",
+        )
+        self._push(tag, "-", input="\n".join(lines) + "\n")
+
+    def _push(self, tag: str, *build: str, **more: str) -> None:
+        name = f"{self.registry}/{IMAGE}:{tag}"
         self._images.append(name)
+        run("docker", "build", "-q", "-t", name, *build, **more)
         run("docker", "push", "-q", name)
 
     def checkout(self, place: Path, **changes: str) -> Path:
@@ -87,7 +98,7 @@ class Vendor:
         file = place / "docker/stacks/sglang-0.5.16.toml"
         text = file.read_text()
         values = {
-            "base.image": f"{self.registry}/lmsysorg/sglang",
+            "base.image": f"{self.registry}/{IMAGE}",
             "sglang.repository": f"{self.git}/sglang",
             "aiter.repository": f"{self.git}/aiter",
             "aiter.commit": self.commits["aiter"],
