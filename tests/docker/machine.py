@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import pytest
 
@@ -38,7 +38,11 @@ KNOWN = [
 ]
 """A word that every image of ours holds, and one that none does: that they were searched is seen by the first."""
 
-Measured = Callable[[str, float, float], None]
+
+class Measured(Protocol):
+    """Notes a duration, and fails where it is beyond its bound."""
+
+    def __call__(self, what: str, seconds: float, bound: float, *, judge: bool = True) -> None: ...
 
 
 def run(*argv: str, check: bool = True, timeout: float = 600, **more: object) -> subprocess.CompletedProcess[str]:
