@@ -37,7 +37,19 @@ from fastfill.planning.rules import Rules, Settings, rules
 from fastfill.planning.simulate import Outcome, Simulation
 from fastfill.planning.source import Open
 
-MODULES = ("rules", "tree", "pool", "request", "admission", "scheduler", "simulate", "source", "times", "coverage")
+MODULES = (
+    "rules",
+    "tree",
+    "pool",
+    "request",
+    "admission",
+    "hybrid",
+    "scheduler",
+    "simulate",
+    "source",
+    "times",
+    "coverage",
+)
 SOURCES = (
     "bench/plan_clock.py",
     "bench/random_traces.py",

@@ -26,7 +26,10 @@ SOURCES = (
     "bench/plan_fidelity.py",
     "bench/random_traces.py",
     "launch/fastfill/lab/standins/fastfill_standins/steps.py",
-    *(f"launch/fastfill/planning/{name}.py" for name in ("rules", "tree", "pool", "request", "admission", "scheduler")),
+    *(
+        f"launch/fastfill/planning/{name}.py"
+        for name in ("rules", "tree", "pool", "request", "admission", "hybrid", "scheduler")
+    ),
     "launch/fastfill/planning/steplog.py",
 )
 OFF = ("--disable-radix-cache",)
@@ -52,12 +55,21 @@ VARIANTS: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
         ("--chunked-prefill-size", "300", "--page-size", "1", "--max-prefill-tokens", "700"),
         {"gap": 0.05},
     ),
+    ("linear-attention layers, chunk 512, radix", ("--chunked-prefill-size", "512"), {"model": "hybrid", "gap": 0.2}),
 )
 
 
 def run(flags: tuple[str, ...], options: dict[str, Any], seeds: list[int], stack: str, port: int, log: Path) -> None:
     """Serve some traces with one set of flags; the scheduler's steps go to ``log``."""
-    spec = LabSpec(port=port, stack=stack, flags=flags, allow=("all",), env={"FASTFILL_LAB_STEPS": str(log)})
+    options = dict(options)
+    spec = LabSpec(
+        model=options.pop("model", "dense"),
+        port=port,
+        stack=stack,
+        flags=flags,
+        allow=("all",),
+        env={"FASTFILL_LAB_STEPS": str(log)},
+    )
     with server.start(spec) as lab:
         for seed in seeds:
             random_traces.send(lab.url, random_traces.trace(seed, **options), f"t{seed}")

@@ -145,7 +145,7 @@ def _not_modelled(deployed: Deployment) -> list[str]:
     if deployed.facts.launch.speculative:
         found.append("speculative decoding: decode is taken to give one token a step")
     if deployed.model.hybrid:
-        found.append("the pool of linear-attention states: prefixes are cached where a request or a chunk ended")
+        found.append("how many linear-attention states the cache holds: none is evicted for want of a slot")
     if deployed.ranks > 1:
         found.append("data-parallel ranks other than in turn")
     return found

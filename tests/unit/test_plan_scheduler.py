@@ -81,6 +81,14 @@ def test_a_repeated_prompt_recomputes_its_last_page_only() -> None:
     assert [reason for _, _, reason in seen] == ["", "prefix_radix"]
 
 
+def test_with_linear_attention_a_prefix_is_found_where_a_state_was_kept() -> None:
+    """The second prompt leaves a state where it branched off; from the third on the beginning is found."""
+    common = b"".join(value.to_bytes(8, "little") for value in range(40))
+    prompts = [Request(n, float(n), 800, 4, key=common + (1000 + n).to_bytes(8, "little") * 10) for n in range(3)]
+    _, seen = run(Settings(None, 16384, radix=True, hybrid=True), prompts)
+    assert [(m[1], m[2]) for _, batch, _ in seen for m in batch.members] == [(0, 800), (0, 800), (640, 160)]
+
+
 def test_memory_is_taken_back_from_those_who_have_answered_least() -> None:
     wanted = Settings(None, 4096, kv_tokens=2400, max_running=8, first_ratio=0.1)
     requests = [Request(n, n * 0.5, 300, 600) for n in range(6)]

@@ -80,17 +80,18 @@ class Pool:
         self._held -= (whole - request.protected) // self.page
         request.protected = whole
 
-    def give_back(self, request: Request, *, insert: bool, split: bool = False) -> None:
-        """A request leaves the pool; with ``insert`` the tree keeps what it computed.
+    def give_back(self, request: Request, *, insert: int = 0, split: bool = False) -> None:
+        """A request leaves the pool.
 
         Args:
+            insert: The tree keeps so many tokens of what it computed.
             split: The tree keeps prompt and answer apart.
         """
         if request.decodes:
             self.leave(request)
         if self.tree is not None:
             if insert:
-                key = request.pages(request.base, self.page)
+                key = request.pages(insert, self.page)
                 self.tree.insert(key)
                 prompt = request.key
                 if split and 0 < len(prompt) < len(key):

@@ -35,13 +35,15 @@ class Request:
         done: Whether it has finished, though a batch may still name it.
         retracted: Whether it lost its KV and waits again.
         ticket: Its entry among the expected ends; 0 for none.
+        branch: Tokens of it that the tree holds, though no state lets them be used; 0 if its prefix is all.
         found: Prompt tokens that the cache had when it was first admitted.
         first: When its first token came, in seconds; negative before.
     """
 
     __slots__ = (
-        "arrival", "base", "born", "decodes", "done", "first", "found", "full_key", "holds", "ignore_eos", "key",
-        "max_new", "n_in", "n_out", "node", "number", "out", "prefix", "protected", "reach", "retracted", "ticket",
+        "arrival", "base", "born", "branch", "decodes", "done", "first", "found", "full_key", "holds", "ignore_eos",
+        "key", "max_new", "n_in", "n_out", "node", "number", "out", "prefix", "protected", "reach", "retracted",
+        "ticket",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,7 @@ class Request:
         self.done = False
         self.retracted = False
         self.ticket = 0
+        self.branch = 0
         self.found = 0
         self.first = -1.0
 

@@ -12,6 +12,7 @@ from collections import deque
 from itertools import islice
 
 from fastfill.planning.admission import Answer, Pass
+from fastfill.planning.hybrid import ended, tracked
 from fastfill.planning.pool import Pool
 from fastfill.planning.request import Batch, Request
 from fastfill.planning.rules import CLIP_NEW_TOKENS, RETRACT_STEPS, Rules, Settings
@@ -118,7 +119,7 @@ class Scheduler:
     def _decide(self) -> Batch | None:
         chunked, last = self.chunked, self.last
         if chunked is not None and chunked.reach > chunked.prefix:
-            self.pool.cache(chunked, chunked.reach)
+            self._cache(chunked)
             chunked.prefix = chunked.reach
         if last is not None and last.kind != "decode":
             self._merge(last)
@@ -228,6 +229,7 @@ class Scheduler:
             if tree is not None:
                 pages, request.node = tree.match(request.pages(request.fill - 1, page))
                 request.prefix = request.protected = pages * page
+                request.branch = tree.reached * page if tree.reached > pages else 0
             before = len(members)
             answer = budget.ask(request)
             if len(members) > before:
@@ -358,7 +360,7 @@ class Scheduler:
         request.ticket = 0
         request.retracted = True
         self._exit(request)
-        self.pool.give_back(request, insert=False)
+        self.pool.give_back(request)
         self._slots += 1
         self._make_room(others * RETRACT_STEPS)
 
@@ -375,7 +377,7 @@ class Scheduler:
             if request.out >= request.n_out:
                 self._finish(request)
             else:
-                self.pool.cache(request, request.fill - 1)
+                self._cache(request)
         if batch.kind == "extend":
             return
         self._known += 1
@@ -385,12 +387,21 @@ class Scheduler:
             if request.ticket == ticket:
                 self._finish(request)
 
+    def _cache(self, request: Request) -> None:
+        """Put into the tree what a pass has computed of a prompt."""
+        tokens = tracked(request, self.settings.page) if self.settings.hybrid else request.reach
+        if tokens:
+            self.pool.cache(request, tokens)
+
     def _finish(self, request: Request) -> None:
         request.out = request.n_out
         request.ticket = 0
         request.done = True
         if request in self.running:
             self._gone += 1
-        self.pool.give_back(request, insert=True, split=self.rules.splits_at_prompt and not self.settings.hybrid)
+        committed = self.pool.committed(request)
+        hybrid, page = self.settings.hybrid, self.settings.page
+        kept = ended(request, committed, page) if hybrid else committed
+        self.pool.give_back(request, insert=kept, split=self.rules.splits_at_prompt and not hybrid)
         self._slots += 1
         self.finished.append(request)

@@ -5,6 +5,7 @@ The lab's server writes the log (``FASTFILL_LAB_STEPS``): what had arrived and e
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -69,7 +70,9 @@ def read(file: Path) -> tuple[Rules, Settings, list[dict[str, Any]]]:
         UsageError: It is not such a log.
     """
     try:
-        head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+        raw = file.read_bytes()
+        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
+        head, *lines = (json.loads(line) for line in text.splitlines())
         settings = Settings(
             chunk=head["chunk"],
             max_prefill=head["max_prefill"],
@@ -83,7 +86,7 @@ def read(file: Path) -> tuple[Rules, Settings, list[dict[str, Any]]]:
             first_ratio=head["first_ratio"],
         )
         return rules(head["sglang"], gfx950=False), settings, lines
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"this is no log of a scheduler's steps: {error!r}", where=str(file)) from None
 
 

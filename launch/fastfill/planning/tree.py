@@ -34,6 +34,7 @@ class Tree:
     Attributes:
         pages: Pages that the tree holds.
         evictable: Those of them that no request needs.
+        reached: Pages of the last match's key that are there, whether or not a state lets them be used.
     """
 
     def __init__(self, *, hybrid: bool = False) -> None:
@@ -42,6 +43,7 @@ class Tree:
         self.hybrid = hybrid
         self.pages = 0
         self.evictable = 0
+        self.reached = 0
         self._clock = 0
         self._heap: list[tuple[int, int, Node]] = []
         self._pushed = 0
@@ -71,7 +73,8 @@ class Tree:
             node = self._split(child, shared, now + 1)
             at += shared
             break
-        return found if self.hybrid else (at // WIDTH, node)
+        self.reached = at // WIDTH
+        return found if self.hybrid else (self.reached, node)
 
     def insert(self, key: bytes) -> tuple[int, Node]:
         """Add a key; returns how many of its pages were there before, and the node at which it ends."""
@@ -139,6 +142,11 @@ class Tree:
             freed += size
             if not parent.children and parent.lock == 0:
                 self._offer(parent)
+                # A leaf whose state is gone, or never was, is of no use to anybody.
+                if self.hybrid and not parent.state and parent.parent is not None:
+                    pages = max(pages, freed + len(parent.key) // WIDTH)
+                    parent.last = -1
+                    self._offer(parent)
         return freed
 
     def _offer(self, leaf: Node) -> None:
