@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,6 +59,10 @@ class ContractServer:
     path_error: str = ""
     generate_status: int = 200
     whole: int = 1000
+    meet: bool = True
+    keys: set[str] = field(default_factory=set)
+    prompt_rate: float = 0.0
+    started: float = field(default_factory=time.monotonic)
     chat_status: int = 200
     shift: float = 0.0
     lost: int = 0
@@ -228,7 +233,7 @@ class ContractServer:
         lines = [
             "# HELP sglang:prompt_tokens_total prompts",
             "# TYPE sglang:prompt_tokens_total counter",
-            "sglang:prompt_tokens_total 7.0",
+            f"sglang:prompt_tokens_total {7.0 + self.prompt_rate * (time.monotonic() - self.started)}",
             "# HELP fastfill:prefill_attention_calls_total calls",
             "# TYPE fastfill:prefill_attention_calls_total counter",
         ]
@@ -275,7 +280,20 @@ class ContractServer:
         return {"text": "x", "output_ids": [7] * new, "meta_info": meta}
 
     def _batch(self, body: dict[str, Any]) -> Any:
-        """Prompts of one request: the first ``whole`` of them alone in their passes, the rest later chunks."""
+        """Prompts of one request: the first ``whole`` of them alone in their passes, the rest later chunks.
+
+        One that repeats an ``extra_key`` has a prefix, and takes the others off the path if they ``meet``.
+        """
+        if any(key in self.keys for key in body["extra_key"]) and self.meet:
+            (fresh,) = [
+                (rid, ids)
+                for rid, ids, key in zip(body["rid"], body["input_ids"], body["extra_key"], strict=True)
+                if key not in self.keys
+            ]
+            reason = "" if self.control_ignored else "prefix_radix"
+            self.prefill(fresh[0], len(fresh[1]), reason=reason, stranger=Stranger(prefix=240, extend=16))
+            return [{"text": "x", "meta_info": {"id": rid, "prompt_tokens": 1}} for rid in body["rid"]]
+        self.keys |= set(body["extra_key"])
         for number, (rid, ids) in enumerate(zip(body["rid"], body["input_ids"], strict=True)):
             self.prefill(rid, len(ids), reason=self.reason if number < self.whole else "prefix_chunk")
         return [{"text": "x", "meta_info": {"id": rid, "prompt_tokens": 1}} for rid in body["rid"]]

@@ -254,6 +254,7 @@ def test_control_off_the_path_for_another_reason(server: ContractServer) -> None
 
 def test_control_not_allowed(server: ContractServer) -> None:
     server.allow_fallback = False
+    server.server_info = {"disable_radix_cache": True}
     ran, document = prove(server)
     assert (ran.code, document["verdict"], document["control"]["status"]) == (0, "FIRED", "not_possible")
     assert "not possible" in ran.err and len(server.requests) == 1

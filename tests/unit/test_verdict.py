@@ -253,9 +253,11 @@ def test_data_parallel_ranks_each_need_their_own_probe() -> None:
     assert targets(1) == (None,) and targets(3) == (0, 1, 2)
     facts = ServerFacts(version="0.5.16", tp_size=2, dp_size=2, enable_dp_attention=True)
     states = status(
-        *(rank_status(0, rank={"pp": 0, "dp": dp, "tp": 0}) for dp in range(2)),
+        *(rank_status(dp, rank={"pp": 0, "dp": dp, "tp": dp}) for dp in range(2)),
     )
-    zero, one = attempt("p0", (one_pass("p0"),), dp=0), attempt("p1", (one_pass("p1"),), dp=1)
+    zero, one = attempt("p0", (one_pass("p0"),), dp=0), attempt("p1", (), (one_pass("p1"),), dp=1)
+    zero = zero.model_copy(update={"ranks": zero.ranks[:1]})
+    one = one.model_copy(update={"ranks": one.ranks[1:]})
     more: dict[str, Any] = {"server": facts, "status_before": states, "status_after": states}
     assert judged(attempts=(zero, one), **more) == ("FIRED", "")
     assert judged(attempts=(zero,), controls=(), **more) == ("NOT_EXERCISED", "deadline")

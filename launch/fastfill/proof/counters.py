@@ -117,6 +117,19 @@ def parse(text: str) -> Counters:
     return Counters(samples=tuple(samples))
 
 
+def total(text: str, name: str) -> float:
+    """A counter of anybody's in a Prometheus text exposition, summed over its labels; 0 where it is not there.
+
+    Raises:
+        ValueError: The text is not in that format.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = text_string_to_metric_families(text)
+    found = (sample.value for family in families for sample in family.samples if sample.name == name)
+    return sum(value for value in found if math.isfinite(value))
+
+
 def rise(before: Counters, after: Counters) -> dict[Rank, Counter[CallKey]]:
     """Attention calls a rank between two readings; negative where a counter went backwards."""
     earlier = before.calls()

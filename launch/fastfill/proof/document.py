@@ -10,6 +10,7 @@ from fastfill.errors import FastfillError
 from fastfill.proof.attempt import judge
 from fastfill.proof.evidence import Evidence
 from fastfill.proof.findings import Finding
+from fastfill.proof.layout import unseen
 from fastfill.proof.load import RID_PREFIX as LOAD_PREFIX
 from fastfill.proof.verdict import Name, Verdict
 from fastfill.proof.wire import KernelCalls, PathState, Rank
@@ -30,6 +31,15 @@ class ReasonPart(_Part):
     seen: str = ""
 
 
+class DraftPart(_Part):
+    """The draft model's account on the same rank."""
+
+    expected_calls: int
+    observed_calls: int
+    passes: int
+    reasons: dict[str, int]
+
+
 class RankPart(_Part):
     """One rank's account; counts are attention calls of one probe."""
 
@@ -40,6 +50,7 @@ class RankPart(_Part):
     passes: int
     reasons: dict[str, int]
     calls: list[KernelCalls]
+    draft: DraftPart | None = None
 
 
 class WitnessPart(_Part):
@@ -143,6 +154,7 @@ class ProveDocument(_Part):
     reason: ReasonPart | None = None
     next_step: str = ""
     ranks: list[RankPart] = []
+    unseen: list[Rank] = []
     witnesses: list[WitnessPart] = []
     control: StatePart = StatePart(status="not_run", detail="")
     answers: AnswersPart = AnswersPart(status="not_checked", detail="")
@@ -175,9 +187,18 @@ def document(
                 passes=one.passes,
                 reasons=one.reasons,
                 calls=list(one.calls),
+                draft=None
+                if one.draft is None
+                else DraftPart(
+                    expected_calls=one.draft.expected,
+                    observed_calls=one.draft.observed,
+                    passes=one.draft.passes,
+                    reasons=one.draft.reasons,
+                ),
             )
             for one in verdict.ranks
         ],
+        unseen=list(unseen(evidence)),
         witnesses=[WitnessPart(witness=one.witness, says=one.says, detail=one.detail) for one in verdict.witnesses],
         control=StatePart(status=verdict.control.status, detail=verdict.control.detail),
         answers=AnswersPart(

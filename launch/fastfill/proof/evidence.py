@@ -24,6 +24,7 @@ class Evidence(Wire):
         attempts: The probes, in order.
         controls: The negative controls, in order; empty where none was sent.
         no_control: Why no control was sent.
+        companions: The controls that were sent beside a cached prompt, where no fallback may be asked for.
         answers: What was seen of the server's answers; None where none were compared.
         load: Several prompts at once; None where none were sent.
         min_coverage: The share of the attention work that the operator wants on the path.
@@ -42,6 +43,7 @@ class Evidence(Wire):
     attempts: tuple[Attempt, ...] = ()
     controls: tuple[Attempt, ...] = ()
     no_control: str = ""
+    companions: tuple[Attempt, ...] = ()
     answers: AnswersEvidence | None = None
     load: LoadEvidence | None = None
     trace: TraceEvidence | None = None
@@ -57,6 +59,7 @@ class Evidence(Wire):
         return (
             *self.attempts,
             *self.controls,
+            *self.companions,
             *(self.answers.sent() if self.answers else ()),
             *(self.load.sent() if self.load else ()),
             *(self.trace.sent() if self.trace else ()),

@@ -17,7 +17,7 @@ def stopped_by(evidence: Evidence, ranks: tuple[Tally, ...]) -> Finding:
 
     The gate's own word comes first. Where it was never asked (another backend, no patch), the deployment speaks.
     """
-    given = {id for one in ranks for id in one.reasons}
+    given = {id for one in ranks for id in (*one.reasons, *(one.draft.reasons if one.draft else ()))}
     status = evidence.status_after or evidence.status_before
     states = {one.rank: one for one in status.ranks} if status else {}
     if not given:

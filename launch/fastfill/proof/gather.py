@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fastfill.proof import companion
 from fastfill.proof import visit as visiting
 from fastfill.proof.answers_send import compare, cost
+from fastfill.proof.control import judge_control
 from fastfill.proof.counters import rise
 from fastfill.proof.evidence import Attempt, Evidence
 from fastfill.proof.load import cost as load_cost
 from fastfill.proof.load import load
 from fastfill.proof.logsource import read as read_log
+from fastfill.proof.pace import pace, watch
 from fastfill.proof.probe import CONTROL_RID_PREFIX, RID_PREFIX, Length, length
 from fastfill.proof.server import Server
 from fastfill.proof.soundness import before_probe
@@ -22,6 +25,7 @@ from fastfill.proof.tracing import trace, trace_tokens
 from fastfill.proof.transport import Deadline, TimedOut
 from fastfill.proof.verdict import targets
 from fastfill.proof.visit import POLL_S, Plan, Talk, Visit, fired, until_fair
+from fastfill.proof.wire import Status
 
 
 def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Evidence:
@@ -48,24 +52,34 @@ def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Eviden
         return evidence
     talk.check("witness", "ok", f"plugin attached, {len(status.ranks) if status else 0} rank(s) report")
     size = length(plan.prompt_tokens, facts, status)
+    space_s = 0.0
+    if plan.light and not size.refused:
+        with talk.working("watching the traffic"):
+            allowed = pace(watch(server, deadline), size.tokens)
+        space_s = allowed.space_s
+        size = Length(allowed.tokens, "1 % of the traffic" if space_s else "light, on an idle server")
+        talk.check(
+            "traffic",
+            "note",
+            f"{allowed.traffic:.0f} prompt tokens a second; one request of {allowed.tokens} every {space_s:.0f} s",
+        )
     if size.refused:
         talk.check("probe", "fail", size.refused)
         return evidence.model_copy(update={"not_sent": size.refused})
-    return _send_and_read(server, evidence, size, plan, deadline, talk)
+    return _send_and_read(Visit(server, plan, deadline, talk, size, server.ordinary_ids(), space_s), evidence)
 
 
-def _send_and_read(
-    server: Server, evidence: Evidence, size: Length, plan: Plan, deadline: Deadline, talk: Talk
-) -> Evidence:
-    visit = Visit(server, plan, deadline, talk, size, server.ordinary_ids())
-    cost = sum(step.tokens(visit, evidence) for step in STEPS)
+def _send_and_read(visit: Visit, evidence: Evidence) -> Evidence:
+    server, plan, deadline, talk, size = visit.server, visit.plan, visit.deadline, visit.talk, visit.size
+    steps = tuple(step for step in STEPS if step.light or not plan.light)
+    cost = sum(step.tokens(visit, evidence) for step in steps)
     talk.check(
         "probe",
         "note",
         f"will send {cost} prompt tokens, control included: {size.tokens} a request ({size.why}); "
         f"at most {cost * plan.attempts} if other traffic spoils them",
     )
-    for step in STEPS:
+    for step in steps:
         evidence = step.run(visit, evidence)
     evidence = evidence.model_copy(update={"deadline_passed": deadline.passed()})
     try:
@@ -102,12 +116,30 @@ def _control(visit: Visit, evidence: Evidence) -> Evidence:
     if not fired(evidence):
         return evidence
     status = visit.server.status()
-    if status and all(rank.forced_fallback_allowed for rank in status.ranks):
-        place = targets(evidence.server.dp_size)[0]
+    place = targets(evidence.server.dp_size)[0]
+    if _may_be_forced(status):
         return evidence.model_copy(update={"controls": tuple(until_fair(visit, CONTROL_RID_PREFIX, place))})
     why = "the server does not allow forced fallbacks (FASTFILL_ALLOW_FORCED_FALLBACK=1, set by profiles)"
-    visit.talk.check("control", "note", f"not possible: {why}")
-    return evidence.model_copy(update={"no_control": why})
+    evidence = evidence.model_copy(update={"no_control": why})
+    impossible = companion.impossible(evidence) or ("--light sends no other" if visit.plan.light else "")
+    if impossible:
+        visit.talk.check("control", "note", f"not possible: {why}; {impossible}")
+        return evidence.model_copy(update={"no_control": f"{why}; {impossible}"})
+    with visit.talk.working("control: a fresh prompt beside a cached one"):
+        evidence = evidence.model_copy(update={"companions": companion.control(visit, place)})
+    judged = judge_control(evidence)
+    visit.talk.check("control", {"passed": "ok", "failed": "fail"}.get(judged.status, "note"), judged.detail)
+    return evidence
+
+
+def _may_be_forced(status: Status | None) -> bool:
+    return status is not None and all(rank.forced_fallback_allowed for rank in status.ranks)
+
+
+def _control_tokens(visit: Visit, evidence: Evidence) -> int:
+    if _may_be_forced(evidence.status_before):
+        return visit.size.tokens
+    return 0 if companion.impossible(evidence) or visit.plan.light else companion.tokens(visit)
 
 
 class Step(NamedTuple):
@@ -116,15 +148,17 @@ class Step(NamedTuple):
     Attributes:
         run: Sends it, and returns the evidence with its part added.
         tokens: How many prompt tokens that takes where nothing is sent again.
+        light: Whether a server that takes traffic is asked for it too.
     """
 
     run: Callable[[Visit, Evidence], Evidence]
     tokens: Callable[[Visit, Evidence], int]
+    light: bool = False
 
 
 STEPS = (
-    Step(_probe, lambda visit, evidence: visit.size.tokens * len(targets(evidence.server.dp_size))),
-    Step(_control, lambda visit, _: visit.size.tokens),
+    Step(_probe, lambda visit, evidence: visit.size.tokens * len(targets(evidence.server.dp_size)), light=True),
+    Step(_control, _control_tokens, light=True),
     Step(compare, cost),
     Step(load, load_cost),
     Step(trace, trace_tokens),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeVar
 
 from fastfill.errors import ExitCode, FastfillError, UsageError
-from fastfill.proof.counters import Counters, parse
+from fastfill.proof.counters import Counters, parse, total
 from fastfill.proof.probe import ORDINARY_IDS, PLAIN_ENGLISH, sample_text
 from fastfill.proof.transport import Reply, Transport
 from fastfill.proof.wire import Passes, PathState, ServerFacts, Status, Wire
@@ -85,6 +85,14 @@ class Server:
             return parse(reply.text)
         except ValueError as error:
             raise _strange(where, f"is not in the Prometheus text format: {error}") from error
+
+    def prompt_tokens(self) -> float:
+        """Prompt tokens that SGLang has taken since it started, by its own counter; 0 where it counts none."""
+        reply = self.transport.get("/metrics", follow=True)
+        try:
+            return total(reply.text, "sglang:prompt_tokens_total") if reply.status == 200 else 0.0
+        except ValueError as error:
+            raise _strange(f"{self.url}/metrics", f"is not in the Prometheus text format: {error}") from error
 
     def ordinary_ids(self) -> tuple[int, ...]:
         """Token ids that plain text gives with this server's tokenizer; a safe range where it has no tokenizer."""

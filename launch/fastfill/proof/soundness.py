@@ -6,6 +6,7 @@ from collections import Counter
 
 from fastfill.proof.counters import rise
 from fastfill.proof.evidence import Evidence
+from fastfill.proof.layout import unseen
 from fastfill.proof.tally import Tally, ring_calls
 from fastfill.proof.wire import Rank, RankStatus, Status
 
@@ -72,12 +73,9 @@ def _sightings(evidence: Evidence) -> list[tuple[str, dict[Rank, int]]]:
 
 
 def _missing_ranks(evidence: Evidence, status: Status) -> Unsound | None:
-    server = evidence.server
-    wanted = server.tp_size * server.pp_size
-    if server.dp_size > 1 and not server.enable_dp_attention:
-        wanted *= server.dp_size
-    if len(status.ranks) < wanted:
-        return "rank_without_witness", f"{wanted} ranks serve, {len(status.ranks)} report: {_named_all(status)}"
+    lost = unseen(evidence)
+    if lost:
+        return "rank_without_witness", f"{_named(set(lost))} never reported; {_named_all(status)} did"
     return None
 
 

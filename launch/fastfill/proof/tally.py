@@ -14,6 +14,15 @@ from sglang_fastfill.conditions import HEAD_DIM
 KERNEL = "asm"
 
 
+class Draft(NamedTuple):
+    """A draft model's account: its passes that held the request, the calls that they owed, and those that fired."""
+
+    passes: int
+    expected: int
+    observed: int
+    reasons: dict[str, int]
+
+
 class Tally(NamedTuple):
     """One rank's account of one request.
 
@@ -24,6 +33,7 @@ class Tally(NamedTuple):
         observed: Calls of the assembly kernel for head dim 256.
         reasons: Attention-layer calls that left the path, by condition.
         calls: Every call of these passes, whatever the kernel.
+        draft: The same of the draft model, which prefills the prompt with layers of its own; None without one.
     """
 
     rank: Rank
@@ -34,6 +44,7 @@ class Tally(NamedTuple):
     observed: int
     reasons: dict[str, int]
     calls: tuple[KernelCalls, ...]
+    draft: Draft | None = None
 
 
 def is_ours(call: KernelCalls) -> bool:
@@ -66,6 +77,28 @@ def tally(attempt: Attempt, status: RankStatus) -> Tally:
         observed=sum(call.count for call in listed if is_ours(call)),
         reasons={id: count for id, count in reasons.items() if count > 0},
         calls=listed,
+        draft=_draft(attempt, status),
+    )
+
+
+def _draft(attempt: Attempt, status: RankStatus) -> Draft | None:
+    passes = [
+        one
+        for ranked in attempt.ranks
+        if ranked.rank == status.rank
+        for one in ranked.passes
+        if one.draft and one.is_prefill and attempt.rid in one.rids
+    ]
+    if status.draft_model is None or not passes:
+        return None
+    reasons: Counter[str] = Counter()
+    for one in passes:
+        reasons.update(one.reasons)
+    return Draft(
+        passes=len(passes),
+        expected=status.draft_model.attention_layers * len(passes),
+        observed=sum(call.count for one in passes for call in one.calls if is_ours(call)),
+        reasons={id: count for id, count in reasons.items() if count > 0},
     )
 
 

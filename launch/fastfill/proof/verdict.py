@@ -117,7 +117,7 @@ def decide(evidence: Evidence) -> Verdict:
         return invalid((answers.finding, answers.detail))
     if answers.status == "wrong":
         return verdict("WRONG", find(answers.finding), answers.detail)
-    short = tuple(one for one in ranks if one.layers > 0 and one not in fired)
+    short = tuple(one for one in ranks if (one.layers > 0 and one not in fired) or _draft_short(one))
     if short:
         named = "; ".join(_shortfall(one) for one in short)
         return verdict("PARTIAL", stopped_by(evidence, short), f"fewer calls than layers and passes: {named}")
@@ -135,7 +135,13 @@ def decide(evidence: Evidence) -> Verdict:
     return verdict("FIRED", None, f"all {expected} prefill attention calls on {len(ranks)} rank(s) took the fast path")
 
 
+def _draft_short(one: Tally) -> bool:
+    return one.draft is not None and one.draft.observed < one.draft.expected
+
+
 def _shortfall(one: Tally) -> str:
+    if one.draft is not None and one.observed == one.expected:
+        return f"{one.rank}, draft model {one.draft.observed} of {one.draft.expected}"
     if one.passes == 0:
         return f"{one.rank} saw no pass of the probe"
     return f"{one.rank} {one.observed} of {one.expected}"

@@ -39,6 +39,7 @@ class Visit(NamedTuple):
     Attributes:
         size: How long a request is, in tokens.
         pool: Token ids to draw prompts from.
+        space_s: Seconds to wait before each request.
     """
 
     server: Server
@@ -47,6 +48,7 @@ class Visit(NamedTuple):
     talk: Talk
     size: Length
     pool: tuple[int, ...]
+    space_s: float = 0.0
 
 
 class Plan(NamedTuple):
@@ -66,10 +68,13 @@ class Plan(NamedTuple):
 
 def until_fair(visit: Visit, prefix: str, place: int | None) -> Iterator[Attempt]:
     """Send requests until one is a fair trial, or there is no point in sending more."""
-    server, plan, deadline, talk, size, pool = visit
-    tokens = size.tokens
+    server, plan, deadline, talk, pool = visit.server, visit.plan, visit.deadline, visit.talk, visit.pool
+    tokens = visit.size.tokens
     name = "control" if prefix == CONTROL_RID_PREFIX else "probe"
     for number in range(1, plan.attempts + 1):
+        if visit.space_s:
+            with talk.working(f"{name} {number}: waiting {visit.space_s:.0f} s, to stay below 1 % of the traffic"):
+                time.sleep(min(visit.space_s, deadline.remaining()))
         if deadline.passed():
             talk.check(name, "fail", f"the time is up ({deadline.seconds:.0f} s)")
             return

@@ -133,6 +133,7 @@ class RankStatus(Wire):
     hooks: dict[str, bool] = {}
     deployment: dict[str, DeploymentStatus] = {}
     model: Model
+    draft_model: Model | None = None
     forced_fallback_allowed: bool = False
     context_len: int = 0
     kernel_files: dict[str, str] = {}
@@ -165,3 +166,4 @@ class ServerFacts(Wire):
     kv_cache_dtype: str = ""
     page_size: int | None = None
     random_seed: int | None = None
+    disable_radix_cache: bool = False
