@@ -6,6 +6,7 @@ import typer
 
 from fastfill import (
     __version__,
+    bench,
     explain,
     health,
     init,
@@ -63,3 +64,4 @@ app.command("health")(health.health)
 app.command("selfcheck")(selfcheck.selfcheck)
 app.command("init")(init.init)
 app.add_typer(model.app, name="model")
+app.add_typer(bench.app, name="bench")
