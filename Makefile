@@ -88,8 +88,12 @@ lock-lab: ## Write the locks of the lab's SGLang releases again (needs uv).
 	  $(LAB_LOCK) --override $$wanted --output-file $$lock; \
 	  $(PYTHON) requirements/differences.py requirements/lab.txt $$lock; done
 
+.PHONY: sweep
+sweep: $(READY) ## Every SGLang release in the lab: predicted, seen and proven (half an hour).
+	$(BIN)/python bench/sweep.py --out results/sweep.json
+
 .PHONY: prove-all
-prove-all: $(READY) ## What takes long or wants a GPU: writes the stamped files in results/.
+prove-all: sweep ## What takes long or wants a GPU: writes the stamped files in results/.
 	$(BIN)/fastfill lab python --tests -- bench/gate_overhead.py --out results/gate-overhead.json
 	$(BIN)/python bench/plan_fidelity.py --out results/plan-fidelity-0.5.16.json
 	$(BIN)/python bench/plan_fidelity.py --stack sglang-0.5.23 --out results/plan-fidelity-0.5.23.json

@@ -11,12 +11,17 @@ import random
 import subprocess
 import sys
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from fastfill.errors import NotReadyError
+from fastfill.lab import packages, prepare, server, stacks
 from fastfill.lab.server import LabServer
 from fastfill.lab.spec import LabSpec
 
@@ -76,26 +81,111 @@ class Observed:
     error: str = ""
 
 
+@dataclass(frozen=True)
+class Row:
+    """One case: what ``explain`` says, what the server did, and what ``prove`` said of it.
+
+    Attributes:
+        case: The case.
+        predicted: ``explain``'s verdict.
+        reason: What decided it.
+        observed: What the server did.
+        proof: ``prove``'s verdict, reason and control; empty where no server came up.
+    """
+
+    case: Case
+    predicted: str
+    reason: str
+    observed: Observed
+    proof: dict[str, str]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the server did what was predicted."""
+        return self.predicted == self.observed.verdict
+
+
+def run(case: Case, port: int) -> Row:
+    """Predict, start the server, look, prove, stop."""
+    folder = _model_folder(case.model)
+    predicted = predict(case, folder)
+    proof: dict[str, str] = {}
+    try:
+        with server.start(replace(case.spec(), port=port)) as running:
+            seen = observe(running, _truth(reference_model(case.model)))
+            proof = prove(running.url)
+    except NotReadyError as error:
+        seen = died("\n".join(error.lines()))
+    return Row(case, predicted["verdict"], predicted["reason"], seen, proof)
+
+
+def run_all(cases: Sequence[Case], ports: Sequence[int]) -> list[Row]:
+    """Every case, as many at a time as there are ports."""
+    free = list(ports)
+
+    def one(case: Case) -> Row:
+        port = free.pop()
+        try:
+            return run(case, port)
+        finally:
+            free.append(port)
+
+    with ThreadPoolExecutor(len(ports)) as pool:
+        return list(pool.map(one, cases))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Predicted beside observed, a line a case."""
+    head = f"{'':38} {'explain':12} {'the server':12} {'kernels':26} prove"
+    lines = [head]
+    for row in rows:
+        kernels = row.observed.error[:26] or " ".join(f"{name} {n}" for name, n in sorted(row.observed.kernels.items()))
+        proof = " ".join(filter(None, (row.proof.get("verdict", ""), row.proof.get("reason", ""))))
+        mark = "" if row.agrees else "   <-- DISAGREE"
+        lines.append(
+            f"{row.case.name:38} {row.predicted:12} {row.observed.verdict:12} {kernels:26} {proof}{mark}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def prove(url: str) -> dict[str, str]:
+    """What ``fastfill prove`` says of a server."""
+    argv = [sys.executable, "-m", "fastfill", "prove", "--url", url, "--json", "--prompt-tokens", "300"]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if not answer.stdout:
+        return {"verdict": "none", "reason": answer.stderr.strip()[-200:]}
+    document = json.loads(answer.stdout)
+    return {
+        "verdict": document["verdict"],
+        "reason": (document["reason"] or {}).get("id", ""),
+        "control": document["control"]["status"],
+        "answers": document["answers"]["status"],
+    }
+
+
+@cache
+def _model_folder(model: str) -> Path:
+    python, _ = prepare.interpreter_of(stacks.DEFAULT)
+    return prepare.model_folder(model, python, packages.link())
+
+
+@cache
+def _truth(model: str) -> list[list[float]]:
+    argv = ["-m", "fastfill.lab.reference", str(_model_folder(model))]
+    truth: list[list[float]] = json.loads(prepare.run_python(argv, stdin=json.dumps(prompts())))
+    return truth
+
+
 def predict(case: Case, model_dir: Path) -> dict[str, Any]:
     """What ``fastfill explain`` says of the case, as its JSON document."""
-    patched = not case.stack.endswith("-unpatched") and _is_patched(case.stack)
-    which = ["--stack", case.stack] if patched else ["--sglang", _version(case.stack)]
+    stack = stacks.find(case.stack)
+    which = ["--stack", case.stack] if stack.patched else ["--sglang", stack.sglang]
     words = ["--model", str(model_dir), *which, "--aiter", AITER, "--env", f"{FLAG}=1", "--env", f"{FORCED}=1"]
     argv = [sys.executable, "-m", "fastfill", "explain", *words, "--json", "--", "--kv-cache-dtype", case.kv, *FLAGS]
     answer = subprocess.run([*argv, "--page-size", "16"], capture_output=True, text=True, check=False)
     if not answer.stdout:
         raise RuntimeError(answer.stderr)
     return dict(json.loads(answer.stdout))
-
-
-def _is_patched(stack: str) -> bool:
-    from fastfill.lab import stacks
-
-    return stacks.find(stack).patched
-
-
-def _version(stack: str) -> str:
-    return stack.removeprefix("sglang-").removesuffix("-unpatched")
 
 
 def died(error: str) -> Observed:
@@ -105,17 +195,15 @@ def died(error: str) -> Observed:
     return Observed(verdict="crashes", error=(words or lines or [""])[-1][:200])
 
 
-def observe(server: LabServer, truth: list[list[float]] | None = None) -> Observed:
+def observe(server: LabServer, truth: list[list[float]]) -> Observed:
     """Send the requests and read what they did.
 
     Args:
         server: A fresh one.
-        truth: Hugging Face's log probabilities of :func:`prompts`; asked for here if None.
+        truth: Hugging Face's log probabilities of :func:`prompts`.
     """
     seen = Observed()
     short, long = prompts()
-    if truth is None:
-        truth = server.reference_logprobs([short, long])
     kinds = {"fresh": (short, truth[0]), "chunks": (long, truth[1])}
     ran: list[dict[str, Any]] = []
     with httpx.Client(base_url=server.url, timeout=120, trust_env=False) as http:

@@ -26,6 +26,7 @@ def _in_launcher() -> None:
     server: Any = importlib.import_module("sglang.srt.entrypoints.http_server")
     routes.add(server.app)
     redact.hide_in_text(importlib.import_module("sglang.srt.server_args").ServerArgs)
+    redact.hide_in_log()
     redact.hide_in_pages(server.app)
 
 

@@ -246,6 +246,32 @@ def test_the_paged_kernel_reads_each_layout(layout: str, page: int) -> None:
     assert error(result, 2.0 * truth(arguments)) < 0.005
 
 
+def _prefill(k: torch.Tensor, v: torch.Tensor, arguments: dict[str, Any], order: torch.Tensor, last: Any) -> Any:
+    starts, pages = arguments["cu_seqlens_q"], torch.tensor([0, len(order)], dtype=torch.int32)
+    scales = dict.fromkeys(("q_descale", "k_descale", "v_descale"), torch.ones(1))
+    return aiter.mha_batch_prefill_func(
+        arguments["q"], k, v, starts, pages, order.int(), 50, 50, causal=True, kv_last_page_lens=last, **scales
+    )
+
+
+def test_no_kernel_reads_an_fp8_cache_of_head_dim_256_in_linear_pages_of_64() -> None:
+    """What SGLang from 0.5.21 on asks of an aiter with #4971, and this one is older."""
+    arguments, k, v, order = _paged("4d", 64)
+    with pytest.raises(RuntimeError, match=r"invalid argument for batch_prefill: .*page_size=64"):
+        _prefill(k, v, arguments, order, torch.tensor([50], dtype=torch.int32))
+    _prefill(*(cache.reshape(-1, 16, 2, 256) for cache in (k, v)), arguments, torch.arange(4), torch.tensor([2]))
+    arguments, k, v, order = _paged("5d", 64)
+    assert _prefill(k, v, arguments, order, torch.tensor([50])).shape == (50, 4, 256)
+
+
+def test_pages_need_the_length_of_the_last_one_and_a_cache_of_one_shape() -> None:
+    arguments, k, v, order = _paged("4d", 16)
+    with pytest.raises(RuntimeError, match="must pass kv_last_page_lens"):
+        _prefill(k, v, arguments, order, None)
+    with pytest.raises(ValueError, match="must match page size and head count"):
+        _prefill(k, v.reshape(-1, 32, 1, 256), arguments, order, torch.tensor([2]))
+
+
 def test_unified_attention_is_the_same_attention() -> None:
     arguments, k, v, order = _paged("4d", 16)
     out = torch.empty(50, 4, 256, dtype=torch.bfloat16)

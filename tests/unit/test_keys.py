@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,23 @@ def test_no_page_and_no_text_of_the_server_shows_it() -> None:
     hidden = redact.without_secrets(info)
     assert KEY not in str(hidden)
     assert hidden["admin_api_key"] is None and hidden["port"] == 1
+
+
+@pytest.mark.parametrize("key", [KEY, "it's", 'say "x"', "back\\\\slash'"])
+def test_the_line_of_newer_releases_shows_it_neither(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    redact.hide_in_log()
+    redact.hide_in_log()
+    arguments = {"port": 1, "api_key": key, "admin_api_key": None, "model": "api_key"}
+    logging.getLogger(redact.LOGGER).warning(f"server_args={arguments}")
+    (line,) = caplog.messages
+    assert line == str({**arguments, "api_key": "(redacted)"}).join(["server_args=", ""])
+
+
+@pytest.mark.parametrize("written", ["--api-key {} --port 1", "--api-key={} --port 1", "--port 1 --admin-api-key '{}'"])
+def test_the_command_line_on_a_page_shows_it_neither(written: str) -> None:
+    hidden = redact.without_secrets({"launch_command": "python -m sglang.launch_server " + written.format(KEY)})
+    assert KEY not in str(hidden)
+    assert "--port 1" in hidden["launch_command"] and "(redacted)" in hidden["launch_command"]
 
 
 def test_a_page_is_replaced_and_no_other() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastfill import checkpoint
+from fastfill.explaining.tables import table
 from fastfill.model_config import ModelShape
 
-_SCALE = re.compile(r"(?:[kv]_scale|output_scale)$")
-_LOADER_READ = "Qwen3_5"
+_SCALE = re.compile(r"(?:[kv]_scale|kv_scale|output_scale)$")
 Verdict = Literal["one", "other", "unknown"]
 
 
@@ -30,7 +30,7 @@ def read(folder: Path | None, shape: ModelShape, names: tuple[str, ...]) -> Scal
     Args:
         folder: Its folder; None when only a config.json is known.
         shape: The model; one that is not quantised has no scales.
-        names: Endings of the tensors that the release loads for the architectures whose loader was read.
+        names: Endings of the tensors that the release loads for Qwen3.5; for others see ``loader`` in releases.toml.
     """
     index = _index(folder) if folder is not None else None
     if index is None:
@@ -38,8 +38,8 @@ def read(folder: Path | None, shape: ModelShape, names: tuple[str, ...]) -> Scal
             return Scales("one", "the checkpoint is not quantised: no scales")
         return Scales("unknown", "the checkpoint is quantised and its index is not here")
     found = {name: file for name, file in index.items() if _SCALE.search(name)}
-    read_for_it = shape.architecture.startswith(_LOADER_READ)
-    loaded = {name: file for name, file in found.items() if name.endswith(names)} if read_for_it else found
+    endings = _endings(shape.architecture, names)
+    loaded = found if endings is None else {name: file for name, file in found.items() if name.endswith(endings)}
     if not loaded:
         ignored = f" ({len(found)} of other names are ignored, such as {min(found)})" if found else ""
         return Scales("one", f"the checkpoint holds no scales that this release loads{ignored}")
@@ -53,10 +53,18 @@ def read(folder: Path | None, shape: ModelShape, names: tuple[str, ...]) -> Scal
             return Scales("unknown", f"{name} is in the index, and its value cannot be read in {file}")
         if value != 1.0:
             detail = f"{name} = {value:g}"
-            if read_for_it:
+            if endings is not None:
                 return Scales("other", detail)
             return Scales("unknown", f"{detail}, and whether SGLang loads it for {shape.architecture} is not known")
     return Scales("one", f"all {len(loaded)} scales are 1")
+
+
+def _endings(architecture: str, of_release: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The endings that an architecture's loader takes; None where it was not read."""
+    for loader in table("releases")["loader"]:
+        if architecture.startswith(loader["architecture"]):
+            return tuple(loader["endings"]) if "endings" in loader else of_release
+    return None
 
 
 def _index(folder: Path) -> dict[str, str] | None:

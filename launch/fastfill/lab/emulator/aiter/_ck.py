@@ -10,6 +10,9 @@ from .utility import dtypes
 
 VARLEN_NAME = "void ck_tile::kentry<ck_tile::FmhaFwdKernel>"
 PAGED_NAME = "void ck_tile::kentry<ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel>"
+# SGLang 0.5.23 aiter_backend.py:4610: composable kernel has nothing for a linear fp8 cache in pages of 64 at this size.
+# aiter has a kernel for it after #4971, which this commit (c16d44b93a) is older than.
+_NO_LINEAR_FP8 = ((256, 64),)
 _FP8_GROUP_HEAD_DIMS = ((64, 64), (128, 128), (192, 128), (192, 192))
 
 
@@ -124,9 +127,23 @@ def batch_prefill(
     seqlen_k: torch.Tensor | None,
     sink: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attention over a paged cache; layouts in :func:`_linear_pages`."""
-    variant(q.dtype, out)
+    """Attention over a paged cache; layouts in :func:`_linear_pages`.
+
+    Raises:
+        NotImplementedError: A dtype that CK has no family for.
+        RuntimeError: A check of aiter's C++ side fails, or CK has no instance: an fp8 head dim of 256 in pages of 64.
+    """
+    family = variant(q.dtype, out)
     page = 1 if k.dim() == 3 else (k.shape[1] if k.dim() == 4 else k.shape[3])
+    if q.shape[-1] > 256:
+        raise RuntimeError("CK only supports head dimension at most 256")
+    if page > 1 and block_table is None and kv_last_page_lens is None:
+        raise RuntimeError("if page_block_size > 1, must pass kv_last_page_lens to kernel")
+    if family == "fp8bf16" and k.dim() == 4 and (q.shape[-1], page) in _NO_LINEAR_FP8:
+        raise RuntimeError(
+            f"invalid argument for batch_prefill: no matching kernel found. page_size={page}, num_pages={k.shape[0]}, "
+            f"dtype={family}"
+        )
     starts_q, starts_k = cu_seqlens_q.tolist(), kv_indptr.tolist()
     dim_v = v.shape[-2] if v.dim() == 5 else v.shape[-1]
     result = _answer(q, q.shape[1], dim_v, out)

@@ -554,8 +554,11 @@ def mha_batch_prefill_func(
             raise ValueError("Vectorized KV requires page size divisible by vector size")
         if v.shape[-1] != vector:
             raise ValueError("Vectorized KV requires last dim equal to vector size")
-    elif k.shape[-1] != dim_q:
-        raise ValueError("K linear layout does not match Q head size")
+    else:
+        if k.shape[-1] != dim_q:
+            raise ValueError("K linear layout does not match Q head size")
+        if k.shape[1:3] != v.shape[1:3] and k.dim() == 4:
+            raise ValueError("K/V linear layout must match page size and head count")
     if k.stride(-1) != 1 or v.stride(-1) != 1:
         raise ValueError("Batch prefill requires K/V with contiguous last dimension")
     answer = mha_batch_prefill(
