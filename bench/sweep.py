@@ -22,7 +22,6 @@ from fastfill.lab import stacks
 
 # What the outcome rests on. Of the patched stacks the series; the gate behind it is run by every `make test`.
 SOURCES = [
-    "bench/sweep.py",
     "bench/observe.py",
     *(f"launch/fastfill/explaining/{name}" for name in ("releases.toml", "deployment.py", "batch.py", "verdict.py")),
     *(f"launch/fastfill/lab/emulator/aiter/{name}" for name in ("ops/mha.py", "_asm.py", "_ck.py")),
@@ -40,7 +39,7 @@ HYBRID = ("sglang-0.5.16", "sglang-0.5.23")
 
 def cases() -> list[Case]:
     """Dense models on every stack, the hybrid one on the two that are patched."""
-    dense = [Case(stack, model, kv) for stack in stacks.names() for model, kv in MODELS]
+    dense = [Case(stack, model, kv) for model, kv in MODELS for stack in stacks.names()]
     return dense + [Case(stack, "hybrid") for stack in HYBRID]
 
 
