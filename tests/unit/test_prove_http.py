@@ -127,6 +127,40 @@ def test_unpatched_server(server: ContractServer) -> None:
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "NOT_FIRED", "unpatched")
 
 
+NEWER = {"sglang": "0.5.20", "patched": False}
+
+
+def test_an_unpatched_sglang_that_has_the_path_is_proven_without_a_control(server: ContractServer) -> None:
+    server.status_extra = NEWER
+    server.server_info = {"version": "0.5.20"}
+    ran, document = prove(server)
+    assert (ran.code, document["verdict"]) == (0, "FIRED")
+    assert document["control"]["status"] == "not_possible"
+    assert "unpatched" in document["control"]["detail"]
+    assert any("SGLang 0.5.20 is unpatched: it has its own path" in note for note in document["notes"])
+    assert "FASTFILL_ALLOW_FORCED_FALLBACK" not in document["next_step"]
+
+
+@pytest.mark.parametrize(
+    ("model", "kv", "reason"),
+    [
+        ({"head_dim": 128}, "fp8_e4m3", "head_dim_not_256"),
+        ({"num_attention_heads": 12, "num_key_value_heads": 2}, "fp8_e4m3", "gqa_ratio"),
+        ({}, "auto", "kv_dtype_not_fp8"),
+        ({"num_attention_heads": 8, "num_key_value_heads": 1}, "fp8_e4m3", "unexplained"),
+    ],
+)
+def test_what_stops_an_unpatched_sglangs_own_path_is_told_by_the_model_and_the_flags(
+    server: ContractServer, model: dict[str, int], kv: str, reason: str
+) -> None:
+    server.kernel = "ck"
+    layers = {"attention_layers": server.layers, "num_hidden_layers": server.layers, "head_dim": 256}
+    server.status_extra = {**NEWER, "model": layers | model}
+    server.server_info = {"kv_cache_dtype": kv}
+    ran, document = prove(server)
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "NOT_FIRED", reason)
+
+
 def test_head_dim_128_on_assembly_is_not_ours(server: ContractServer) -> None:
     server.head_dim = 128
     ran, document = prove(server)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+from fastfill.explaining.facts import rank_heads
 from fastfill.proof.evidence import Evidence
 from fastfill.proof.findings import Finding, find, first_reason
 from fastfill.proof.tally import Tally
 from fastfill.proof.wire import RankStatus, Status
+from sglang_fastfill.conditions import GQA_RATIOS, HEAD_DIM
 
 _BUILT_IN_SINCE = (0, 5, 17)
+FP8_CACHES = ("fp8_e4m3", "fp8_e5m2", "float8_e4m3fn")
+"""``--kv-cache-dtype`` of an fp8 cache; ``auto`` is fp8 only for checkpoints that say so."""
 
 
 def stopped_by(evidence: Evidence, ranks: tuple[Tally, ...]) -> Finding:
@@ -28,6 +32,8 @@ def stopped_by(evidence: Evidence, ranks: tuple[Tally, ...]) -> Finding:
             # An unpatched backend has no gate to ask, and no flag would help it.
             if state is not None and _lacks_path(state) and "backend_not_aiter" not in given:
                 return find("unpatched")
+            if state is not None and not state.patched:
+                given |= _reasons_of_the_model(state, evidence)
     found = first_reason(given)
     if found is not None:
         return find(found)._replace(seen=_seen(found, tuple(states[one.rank] for one in ranks if one.rank in states)))
@@ -43,7 +49,7 @@ def deployment_reasons(state: RankStatus, status: Status | None) -> set[str]:
     failed = {id for id, condition in state.deployment.items() if condition.status == "fail"}
     if state.backend and "aiter" not in state.backend.lower():
         failed.add("backend_not_aiter")
-    if not state.flag and not _built_in(state):
+    if not state.flag and not built_in(state):
         failed.add("flag_off")
     if status is not None and status.path.path == "off":
         failed.add("operator_off")
@@ -59,10 +65,25 @@ def _seen(id: str, states: tuple[RankStatus, ...]) -> str:
 
 
 def _lacks_path(state: RankStatus) -> bool:
-    return not state.patched and not _built_in(state)
+    return not state.patched and not built_in(state)
 
 
-def _built_in(state: RankStatus) -> bool:
+def _reasons_of_the_model(state: RankStatus, evidence: Evidence) -> set[str]:
+    """What stops SGLang's own path, which gives no reasons, as far as the model and the flags say."""
+    found = set()
+    if state.model.head_dim not in (0, HEAD_DIM):
+        found.add("head_dim_not_256")
+    ranks = max(evidence.server.tp_size, 1)
+    heads = rank_heads(state.model.num_attention_heads, state.model.num_key_value_heads or ranks, ranks)
+    if state.model.num_key_value_heads and heads and heads[0] / heads[1] not in GQA_RATIOS:
+        found.add("gqa_ratio")
+    if evidence.server.kv_cache_dtype not in ("", *FP8_CACHES):
+        found.add("kv_dtype_not_fp8")
+    return found
+
+
+def built_in(state: RankStatus) -> bool:
+    """Whether the rank's SGLang has the path without our patch."""
     return not state.patched and version(state.sglang) >= _BUILT_IN_SINCE
 
 

@@ -120,6 +120,8 @@ def _control(visit: Visit, evidence: Evidence) -> Evidence:
     if _may_be_forced(status):
         return evidence.model_copy(update={"controls": tuple(until_fair(visit, CONTROL_RID_PREFIX, place))})
     why = "the server does not allow forced fallbacks (FASTFILL_ALLOW_FORCED_FALLBACK=1, set by profiles)"
+    if status and not all(rank.patched for rank in status.ranks):
+        why = "this SGLang is unpatched: it has no gate that a request could ask for the fallback"
     evidence = evidence.model_copy(update={"no_control": why})
     impossible = companion.impossible(evidence) or ("--light sends no other" if visit.plan.light else "")
     if impossible:
@@ -133,7 +135,8 @@ def _control(visit: Visit, evidence: Evidence) -> Evidence:
 
 
 def _may_be_forced(status: Status | None) -> bool:
-    return status is not None and all(rank.forced_fallback_allowed for rank in status.ranks)
+    # An unpatched SGLang has the variable and no gate that would look at it.
+    return status is not None and all(rank.patched and rank.forced_fallback_allowed for rank in status.ranks)
 
 
 def _control_tokens(visit: Visit, evidence: Evidence) -> int:

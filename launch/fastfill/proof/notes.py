@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastfill.proof.evidence import Evidence
+from fastfill.proof.explain import built_in
 from fastfill.proof.verdict import Verdict
 from sglang_fastfill.conditions import FLAG, RIVAL_FLAG
 
@@ -12,6 +13,9 @@ def notes(evidence: Evidence) -> list[str]:
     status = evidence.status_after or evidence.status_before
     found: list[str] = []
     for rank in status.ranks if status else ():
+        if not rank.patched:
+            what = "its own path, without our switch, guards and reasons" if built_in(rank) else "no such path"
+            found.append(f"SGLang {rank.sglang} is unpatched: it has {what}")
         found += [f"{name} is set and does nothing; the flag is {FLAG}" for name in rank.near_miss]
         if rank.rival == "warning":
             found.append(f"{RIVAL_FLAG} is set; this SGLang does not read it")
@@ -34,7 +38,7 @@ def next_step(evidence: Evidence, verdict: Verdict) -> str:
     """The next command, or what else to do."""
     again = f"fastfill prove --url {evidence.url}"
     if verdict.name == "FIRED":
-        if verdict.control.status == "not_possible":
+        if verdict.control.status == "not_possible" and not _unpatched(evidence):
             return "start with FASTFILL_ALLOW_FORCED_FALLBACK=1 to have the negative control as well"
         return "none: the path fires; watch fastfill:prefill_attention_work_total for its share under your traffic"
     if verdict.reason is not None and verdict.reason.fix.startswith("none"):
@@ -42,3 +46,8 @@ def next_step(evidence: Evidence, verdict: Verdict) -> str:
     if verdict.reason is not None and verdict.reason.id in ("deadline", "no_fair_trial"):
         return f"{again} --deadline {2 * evidence.deadline_s:.0f}"
     return f"apply the fix, then: {again}"
+
+
+def _unpatched(evidence: Evidence) -> bool:
+    status = evidence.status_after or evidence.status_before
+    return status is not None and not all(rank.patched for rank in status.ranks)
