@@ -55,6 +55,11 @@ VARIANTS: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
         ("--chunked-prefill-size", "300", "--page-size", "1", "--max-prefill-tokens", "700"),
         {"gap": 0.05},
     ),
+    (
+        "memory runs out, chunk 512, radix",
+        ("--chunked-prefill-size", "512", "--max-total-tokens", "3072", "--schedule-conservativeness", "0.05"),
+        {"new": 400, "gap": 0.02, "longest": 600},
+    ),
     ("linear-attention layers, chunk 512, radix", ("--chunked-prefill-size", "512"), {"model": "hybrid", "gap": 0.2}),
 )
 

@@ -14,6 +14,8 @@ from fastfill.planning.document import PlanDocument
 from fastfill.planning.evaluate import Span, Tried
 
 FAST, SLOW = "#1b7f4d", "#c2410c"
+_COLOURS = {"prefix_chunk": SLOW, "prefix_radix": "#a21caf", "prefix_mixed": "#ca8a04", "batch_too_large": "#1d4ed8"}
+_OTHER = "#78716c"
 _SHOWN_SECONDS = 600
 
 _TEMPLATE = """<!doctype html>
@@ -152,9 +154,11 @@ def _timeline(spans: list[Span]) -> str:
     axes = figure.subplots()
     start = spans[0].began if spans else 0.0
     spans = [span for span in spans if span.began - start < _SHOWN_SECONDS]
-    for colour, label, wanted in (
-        (FAST, "fast path", [span for span in spans if not span.reason]),
-        (SLOW, "fallback", [span for span in spans if span.reason]),
+    from matplotlib.patches import Patch
+
+    for colour, wanted in (
+        (FAST, [span for span in spans if not span.reason]),
+        (SLOW, [span for span in spans if span.reason]),
     ):
         axes.bar(
             [span.began - start for span in wanted],
@@ -162,10 +166,9 @@ def _timeline(spans: list[Span]) -> str:
             width=[span.seconds for span in wanted],
             align="edge",
             color=colour,
-            label=label,
         )
     axes.set(xlabel="seconds", ylabel="tokens of the pass")
-    axes.legend(loc="upper right")
+    axes.legend(handles=[Patch(color=FAST, label="fast path"), Patch(color=SLOW, label="fallback")], loc="upper right")
     return _svg(figure)
 
 
@@ -177,12 +180,12 @@ def _reasons(ran: list[Tried]) -> str:
     left = [0.0] * len(ran)
     for reason in reasons:
         widths = [100 * one.outcome.coverage.reasons().get(reason, 0.0) for one in ran if one.outcome]
-        axes.barh(names, widths, left=left, label=reason)
+        axes.barh(names, widths, left=left, color=_COLOURS.get(reason, _OTHER), label=reason)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     rest = [100.0 - done for done in left]
     axes.barh(names, rest, left=left, color=FAST, label="fast path")
     axes.set(xlabel="share of the attention work, %", xlim=(0, 100))
     axes.invert_yaxis()
     axes.tick_params(axis="y", labelsize=8)
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(reasons) + 1, fontsize=8, frameon=False)
     return _svg(figure)
