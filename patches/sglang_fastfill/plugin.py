@@ -20,7 +20,7 @@ def register() -> None:
 def _in_launcher() -> None:
     import importlib
 
-    from sglang_fastfill import redact, routes, state
+    from sglang_fastfill import redact, routes, state, workers
 
     state.prepare()
     server: Any = importlib.import_module("sglang.srt.entrypoints.http_server")
@@ -28,6 +28,8 @@ def _in_launcher() -> None:
     redact.hide_in_text(importlib.import_module("sglang.srt.server_args").ServerArgs)
     redact.hide_in_log()
     redact.hide_in_pages(server.app)
+    if hasattr(server, "uvicorn"):
+        workers.offer(server.uvicorn)
 
 
 def _in_scheduler() -> None:

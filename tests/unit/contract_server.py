@@ -5,6 +5,7 @@ The real server runs in the lab; this one shows states that the lab cannot be pu
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import threading
@@ -12,11 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
+ADMIN_PATHS = ("/fastfill/path", "/start_profile", "/stop_profile", "/abort_request")
+KERNEL = "_ZN5aiter38fmha_fwd_hd256_fp8_causal_group_gfx950E"
 HOOK = "aiter.flash_attn_varlen_fp8_pertensor_func"
 FN = "flash_attn_varlen_fp8_pertensor_func"
 
@@ -58,6 +62,11 @@ class ContractServer:
     admin_key: str = ""
     path_error: str = ""
     generate_status: int = 200
+    gpu: str = "AMD Instinct MI355X"
+    traced: float = 1.0
+    trace_bytes: int | None = None
+    profile_status: int = 200
+    profiling: tuple[str, Counter[int]] | None = None
     whole: int = 1000
     meet: bool = True
     keys: set[str] = field(default_factory=set)
@@ -96,6 +105,8 @@ class ContractServer:
             ("POST", "/v1/chat/completions", self._chat),
             ("POST", "/tokenize", lambda _: {"tokens": list(range(40, 90)), "count": 50}),
             ("POST", "/abort_request", self._abort),
+            ("POST", "/start_profile", self._start_profile),
+            ("POST", "/stop_profile", self._stop_profile),
         ):
             self.http.expect_request(path, method=method).respond_with_handler(self._guard(handler))
 
@@ -145,7 +156,7 @@ class ContractServer:
     def _guard(self, handler: Callable[[Request], Any]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             open_paths = request.path.startswith("/metrics")
-            turns = request.path == "/fastfill/path" and request.method == "POST"
+            turns = request.method == "POST" and request.path in ADMIN_PATHS
             key = self.admin_key if turns and self.admin_key else self.key
             if key and not open_paths and request.headers.get("Authorization") != f"Bearer {key}":
                 return Response(json.dumps({"error": "Unauthorized"}), 401, content_type="application/json")
@@ -250,6 +261,33 @@ class ContractServer:
                     f'tp_rank="0"}} {value}'
                 )
         return Response("\n".join(lines) + "\n", content_type="text/plain; version=0.0.4")
+
+    def _fired(self) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for (rank, _, kernel, dim), made in self.calls_total.items():
+            found[rank] += made if (kernel, dim) == ("asm", 256) else 0
+        return found
+
+    def _start_profile(self, request: Request) -> Any:
+        if self.profile_status != 200:
+            return Response("no", self.profile_status)
+        self.profiling = request.get_json()["output_dir"], self._fired()
+        return Response("Start profiling.\n")
+
+    def _stop_profile(self, _: Request) -> Any:
+        """One trace a rank, as ROCm writes it, with ``traced`` kernels a call; cut after ``trace_bytes``."""
+        if self.profiling is None:
+            return Response("not in progress", 500)
+        place, before = Path(self.profiling[0]), self.profiling[1]
+        place.mkdir(parents=True)
+        for rank in range(self.tp):
+            ran = int((self._fired()[rank] - before[rank]) * self.traced)
+            event = {"ph": "X", "cat": "kernel", "name": KERNEL, "pid": 0, "tid": 3, "ts": 1.5, "dur": 2.5, "args": {}}
+            trace = {"deviceProperties": [{"id": 0, "name": self.gpu}], "traceEvents": [event] * ran}
+            content = gzip.compress(json.dumps(trace).encode())[: self.trace_bytes]
+            (place / f"1700000000.5-TP-{rank}.trace.json.gz").write_bytes(content)
+        self.profiling = None
+        return Response("Stop profiling.\n")
 
     def _abort(self, request: Request) -> Any:
         self.aborted.append(request.get_json()["rid"])

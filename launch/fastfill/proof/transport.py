@@ -70,7 +70,9 @@ class Transport:
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_keepalive_connections=0),
+            # Without the environment's proxies on this machine, but with its certificates everywhere.
             trust_env=httpx.URL(self.url).host not in _LOOPBACK,
+            verify=httpx.create_ssl_context(trust_env=True) if self.url.startswith("https") else True,
         )
 
     def __enter__(self) -> Transport:

@@ -1,0 +1,245 @@
+"""What operators give a proof that is wrong, and odd answers of servers: a clear word and the right exit code."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_run import Ran, fastfill
+from contract_server import ContractServer
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from pytest_httpserver import HTTPServer
+
+from fastfill.proof import gather, visit
+from fastfill.proof.answers_send import compare
+from fastfill.proof.load import load
+from fastfill.proof.profiling import Profile
+
+TRACE = ("--witness", "counters,log,trace")
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[HTTPServer]:
+    with HTTPServer(threaded=True) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "SETTLE_S", 0.2)
+    monkeypatch.setattr(gather, "STEPS", tuple(step for step in gather.STEPS if step.run not in (compare, load)))
+
+
+@pytest.fixture
+def server(http: HTTPServer) -> ContractServer:
+    http.clear()
+    return ContractServer(http)
+
+
+def prove(url: str, *more: str, env: dict[str, str] | None = None) -> tuple[Ran, dict[str, Any]]:
+    ran = fastfill("prove", "--url", url, "--json", *more, env=env)
+    return ran, json.loads(ran.out)
+
+
+def says(document: dict[str, Any], witness: str) -> tuple[str, str]:
+    (one,) = [one for one in document["witnesses"] if one["witness"] == witness]
+    return one["says"], one["detail"]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for localhost that nobody has signed but itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path / "server.pem"
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+def test_a_certificate_that_nobody_knows_and_one_that_is_given(certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with HTTPServer(ssl_context=context, threaded=True) as running:
+        server = ContractServer(running)
+        ran, document = prove(server.url)
+        assert (ran.code, document["verdict"]) == (4, None)
+        assert "TLS failed" in ran.err and "SSL_CERT_FILE" in ran.err
+        ran, document = prove(server.url, env={"SSL_CERT_FILE": str(certificate)})
+        assert (ran.code, document["verdict"]) == (0, "FIRED"), ran.err
+
+
+def test_an_older_sglang_knows_its_settings_by_another_name(server: ContractServer, http: HTTPServer) -> None:
+    facts = server._server_info(None)  # type: ignore[arg-type]
+    server.http.clear()
+    for path, value in (("/get_server_info", facts), ("/get_model_info", {})):
+        http.expect_request(path).respond_with_json(value)
+    http.expect_request("/server_info").respond_with_json({"detail": "Not Found"}, status=404)
+    http.expect_request("/fastfill/status").respond_with_json({"detail": "Not Found"}, status=404)
+    ran, document = prove(server.url)
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "INVALID", "plugin_not_attached")
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "does not know /start_profile"), (500, "answered HTTP 500")])
+def test_a_server_that_cannot_profile_leaves_the_trace_without_a_word(
+    server: ContractServer, status: int, words: str
+) -> None:
+    server.profile_status = status
+    ran, document = prove(server.url, *TRACE)
+    assert (ran.code, document["verdict"]) == (0, "FIRED")
+    assert says(document, "trace")[0] == "cannot_say" and words in says(document, "trace")[1]
+
+
+def test_the_trace_is_read_and_removed(server: ContractServer, tmp_path: Path) -> None:
+    ran, document = prove(server.url, *TRACE, "--profile-dir", str(tmp_path))
+    assert (ran.code, document["verdict"], says(document, "trace")[0]) == (0, "FIRED", "seen")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "words"),
+    [
+        ({"trace_bytes": 40}, "ends early or is damaged"),
+        ({"trace_bytes": 0}, "ends early or is damaged"),
+        ({"gpu": "AMD Instinct MI300X"}, "another GPU: AMD Instinct MI300X"),
+    ],
+)
+def test_half_a_trace_and_one_of_another_gpu_cannot_say(
+    server: ContractServer, tmp_path: Path, spoiled: dict[str, Any], words: str
+) -> None:
+    for name, value in spoiled.items():
+        setattr(server, name, value)
+    ran, document = prove(server.url, *TRACE, "--profile-dir", str(tmp_path))
+    assert (ran.code, document["verdict"]) == (0, "FIRED")
+    assert says(document, "trace")[0] == "cannot_say" and words in says(document, "trace")[1]
+
+
+@pytest.mark.parametrize("traced", [0.0, 0.5, 2.0])
+def test_a_trace_that_does_not_fit_the_ring_disagrees(server: ContractServer, tmp_path: Path, traced: float) -> None:
+    server.traced = traced
+    ran, document = prove(server.url, *TRACE, "--profile-dir", str(tmp_path))
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "DISAGREE", "witnesses_disagree")
+    assert "counters: 2 of 2 calls" in document["summary"] and "trace contradicts" in document["summary"]
+
+
+def test_traces_on_another_machine_are_said_to_be_there(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server._stop_profile = lambda _: {}  # type: ignore[method-assign]
+    monkeypatch.setattr(ContractServer, "_stop_profile", lambda *_: "ok")
+    server.http.clear()
+    again = ContractServer(server.http)
+    ran, document = prove(again.url, *TRACE, "--profile-dir", str(tmp_path))
+    assert (ran.code, document["verdict"]) == (0, "FIRED")
+    assert "on its own machine" in says(document, "trace")[1] and "--container" in says(document, "trace")[1]
+
+
+def test_traces_come_out_of_a_container(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server's folder is seen in the container only: docker cp gives it as a tar."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "docker"
+    tool.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1" = cp ]; then name=$(basename "$2"); exec tar -cf - -C {inside} "$name"; fi\n'
+        f'if [ "$1 $3" = "exec rm" ]; then rm -rf {inside}/$(basename "$5"); fi\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    # What the server calls /elsewhere is inside/ to the pretended engine.
+    start = ContractServer._start_profile
+
+    def start_inside(self: ContractServer, request: Any) -> Any:
+        answer = start(self, request)
+        assert self.profiling is not None
+        self.profiling = str(inside / Path(self.profiling[0]).name), self.profiling[1]
+        return answer
+
+    monkeypatch.setattr(ContractServer, "_start_profile", start_inside)
+    server.http.clear()
+    again = ContractServer(server.http)
+    words = (*TRACE, "--container", "server", "--profile-dir", str(tmp_path / "elsewhere"))
+    ran, document = prove(again.url, *words)
+    assert (ran.code, document["verdict"], says(document, "trace")[0]) == (0, "FIRED", "seen"), ran.err
+    assert says(document, "log")[0] == "cannot_say"
+    assert list(inside.iterdir()) == []
+
+
+def test_profiling_and_aborting_take_the_admin_key(server: ContractServer, tmp_path: Path) -> None:
+    server.key, server.admin_key = "ordinary-1", "admin-2"
+    (tmp_path / "key").write_text("ordinary-1")
+    (tmp_path / "admin").write_text("admin-2")
+    (tmp_path / "traces").mkdir()
+    words = (*TRACE, "--api-key-file", str(tmp_path / "key"), "--profile-dir", str(tmp_path / "traces"))
+    ran, document = prove(server.url, *words)
+    assert (ran.code, document["verdict"]) == (2, None)
+    assert "/start_profile" in ran.err and "--admin-api-key-file" in ran.err
+    words += ("--admin-api-key-file", str(tmp_path / "admin"))
+    ran, document = prove(server.url, *words)
+    assert (ran.code, says(document, "trace")[0]) == (0, "seen"), ran.err
+    server.hang = lambda: time.sleep(3)
+    ran, document = prove(server.url, "--deadline", "1", *words[2:])
+    assert (ran.code, document["verdict"]) == (3, "NOT_EXERCISED")
+    assert len(server.aborted) == 1, "with the ordinary key it would have been refused"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--witness", "counters,gossip"), "there is no witness gossip"),
+        (("--witness", "log,trace"), "the counters cannot be left out"),
+        (("--log", "/nowhere/server.log"), "cannot read the log"),
+        (("--journal", "x", "--log", "y"), "the log is in one place"),
+        (("--min-coverage", "1.5"), "min-coverage"),
+        (("--load", "-1"), "load"),
+    ],
+)
+def test_options_that_make_no_sense_are_usage_errors(
+    server: ContractServer, words: tuple[str, ...], error: str
+) -> None:
+    ran = fastfill("prove", "--url", server.url, *words)
+    assert ran.code == 2 and error in ran.err
+    assert server.requests == [] or "--log" in words
+
+
+def test_a_clock_that_jumps_neither_ends_a_proof_nor_prolongs_it(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every wait is on the monotonic clock; times of the ring and the log are compared with each other only."""
+    real = time.time
+    jumps = iter(range(10**6))
+    monkeypatch.setattr(time, "time", lambda: real() + (-1) ** next(jumps) * 86400.0 * 365)
+    ran, document = prove(server.url)
+    assert (ran.code, document["verdict"]) == (0, "FIRED")
+    assert 0 <= document["elapsed_s"] < 60
+
+
+def test_the_profilers_folder_is_a_fresh_one(server: ContractServer) -> None:
+    first, second = (Profile(None, 1, None, "") for _ in range(2))  # type: ignore[arg-type]
+    assert first.folder != second.folder and str(first.folder).startswith("/tmp/fastfill-prove-")
