@@ -2,8 +2,9 @@
 
     python bench/plan_fidelity.py [--stack sglang-0.5.16] [--traces 48] [--port 34000] [--keep FOLDER] [--out FILE]
 
-Real lab servers with different flags, overlap scheduling on, log each step; the log is replayed, every batch compared
-as a multiset of (request, prefix, extend). One server serves several traces, its caches and queues going on.
+Real lab servers with different flags, overlap scheduling on, log each step. The log is replayed: every batch is
+compared as a multiset of (request, prefix, extend), and the free tokens of the KV pool before it. One server serves
+several traces, its caches and queues going on.
 """
 
 from __future__ import annotations

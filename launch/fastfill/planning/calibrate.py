@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import random
 import time
 import uuid
 from collections.abc import Callable
@@ -13,10 +14,10 @@ from typing import Any
 from fastfill.errors import NotReadyError
 from fastfill.planning.figures import SCHEMA, table
 from fastfill.planning.fit import fit
-from fastfill.proof.probe import _random as _pick
 from fastfill.proof.server import Server
 from sglang_fastfill.conditions import FALLBACK_RID_PREFIX
 
+_pick = random.SystemRandom()
 _REPEATS = 3
 _ROWS = (1, 2, 4, 8)
 _SHORT, _LONG = 8, 40

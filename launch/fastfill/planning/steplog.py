@@ -23,11 +23,11 @@ Shape = tuple[str, tuple[tuple[tuple[str, int, int], int], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A step at which the model made another batch, or saw another request end.
+    """A step at which the model made another batch, saw another request end, or had other memory left.
 
     Attributes:
         step: The recorded step.
-        what: ``batch`` or ``ended``.
+        what: ``batch``, ``ended`` (the requests whose end was noticed before) or ``free`` (tokens of the KV pool).
         real: What the server did.
         model: What the model did.
     """
@@ -108,6 +108,9 @@ def replay(found: Rules, settings: Settings, lines: list[dict[str, Any]]) -> Com
         real_ended = sorted(end["rid"] for end in line["ended"])
         if ended != real_ended:
             comparison.mismatches.append(Mismatch(last, "ended", real_ended, ended))
+        free = scheduler.pool.free() * settings.page
+        if free != line["free"]:
+            comparison.mismatches.append(Mismatch(last, "free", line["free"], free))
         for arrival in line["arrived"]:
             scheduler.arrive(requests[arrival["rid"]])
         batch = scheduler.step()
