@@ -149,6 +149,9 @@ def test_several_servers_share_no_gpu_and_no_state(tmp_path: Path, instances: in
         prove = services[f"prove-{number}"]
         assert prove["entrypoint"][-1] == f"http://server-{number}:30000"
         assert list(prove["depends_on"]) == [f"server-{number}"]
+        assert [(v["source"], v["target"]) for v in prove["volumes"]] == [
+            (f"state-{number}", "/var/lib/fastfill/state")
+        ], "where aiter's line on the kernel is kept"
 
 
 def test_what_init_writes_keeps_to_the_schema(tmp_path: Path) -> None:

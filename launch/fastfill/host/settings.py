@@ -147,6 +147,7 @@ def compose(instances: list[Instance], kernels: str) -> str:
             "extends": {"file": "compose.yaml", "service": "prove"},
             "entrypoint": ["fastfill", "prove", "--url", f"http://{name}:30000"],
             "depends_on": {name: {"condition": "service_healthy"}},
+            "volumes": [f"state-{number}:/var/lib/fastfill/state"],
         }
         volumes |= {f"state-{number}": None, f"kernels-{number}": {"name": f"fastfill-kernels-{kernels[:12]}-{number}"}}
     secrets = {

@@ -41,9 +41,11 @@ def next_step(evidence: Evidence, verdict: Verdict) -> str:
         if verdict.control.status == "not_possible" and not _unpatched(evidence):
             return "start with FASTFILL_ALLOW_FORCED_FALLBACK=1 to have the negative control as well"
         return "none: the path fires; watch fastfill:prefill_attention_work_total for its share under your traffic"
+    if verdict.name == "DISAGREE":
+        return f"{again} --witness counters,log,trace --evidence DIR, and report it with that folder"
     if verdict.reason is not None and verdict.reason.fix.startswith("none"):
         return f"none that helps this model or these settings; after a change: {again}"
-    if verdict.reason is not None and verdict.reason.id in ("deadline", "no_fair_trial"):
+    if verdict.reason is not None and verdict.reason.id in ("deadline", "no_fair_trial", "coverage_unknown"):
         return f"{again} --deadline {2 * evidence.deadline_s:.0f}"
     return f"apply the fix, then: {again}"
 

@@ -65,6 +65,12 @@ def conclusion(document: ProveDocument) -> list[str]:
         seen = f" (here: {document.reason.seen})" if document.reason.seen else ""
         lines.append(f"  reason:   {document.reason.id}: {document.reason.meaning}{seen}")
         lines.append(f"  fix:      {document.reason.fix}")
+    if document.unseen:
+        lines.append(f"  unseen:   {', '.join(map(str, document.unseen))}: never reported, not known to fire")
+    for rank in document.ranks:
+        if rank.draft is not None:
+            counted = f"{rank.draft.observed_calls} of {rank.draft.expected_calls}"
+            lines.append(f"  draft:    {rank.rank}: {counted} calls of the draft model")
     lines.append(f"  control:  {document.control.status}: {document.control.detail}")
     lines.append(f"  answers:  {document.answers.status}: {document.answers.detail}")
     for witness in document.witnesses:
