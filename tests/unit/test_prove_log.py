@@ -49,9 +49,15 @@ def test_two_lines_written_into_one_are_two() -> None:
 
 
 def test_only_what_follows_the_last_start_counts() -> None:
-    log = found(START, LINE, LINE, START)
+    log = found(START.replace(b"77", b"76"), LINE, LINE, START)
     assert log.lines == () and log.reaches_start
     assert judged(log).name == "DISAGREE"
+
+
+def test_arguments_that_are_printed_twice_are_one_start() -> None:
+    assert len(found(START, LINE, START).lines) == 1
+    other = START.replace(b"77", b"78")
+    assert (found(other, LINE, START).lines, found(other, LINE, START).seed) == ((), 77)
 
 
 @pytest.mark.parametrize("lines", [(START,), (START, OTHER), (START, b"Prefill batch\n")])

@@ -67,9 +67,12 @@ def scan(source: str, log: Iterable[bytes]) -> LogEvidence:
     for line in log:
         size += len(line)
         if _START.search(line):
-            seed = _SEED.search(line)
-            found = found.model_copy(update={"reaches_start": True, "seed": int(seed.group(1)) if seed else None})
-            lines, others, torn, undecodable = [], 0, 0, 0
+            match = _SEED.search(line)
+            seed = int(match.group(1)) if match else None
+            # A process that prints its arguments twice has started once.
+            if seed is None or seed != found.seed:
+                lines, others, torn, undecodable = [], 0, 0, 0
+            found = found.model_copy(update={"reaches_start": True, "seed": seed})
         undecodable += not _decodes(line)
         if _SIGN not in line and SYMBOL.encode() not in line:
             continue

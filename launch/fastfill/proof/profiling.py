@@ -91,6 +91,10 @@ class Profile:
             return (), "the server wrote no trace: it was being profiled already, or its disk is full"
         return tuple(sorted(found, key=lambda one: one.rank.key())), ""
 
+    def left(self) -> bool:
+        """Whether traces are left on this machine, because they are somebody else's."""
+        return Path(self.folder).exists()
+
     def _from_container(self) -> Iterator[TraceRank]:
         argv = ["docker", "cp", f"{self._container}:{self.folder}", "-"]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:

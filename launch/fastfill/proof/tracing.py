@@ -30,6 +30,8 @@ def trace(visit: Visit, evidence: Evidence) -> Evidence:
     between, complete = profile.between()
     with visit.talk.working("reading the traces"):
         ranks, problem = profile.fetch()
+    if profile.left():
+        visit.talk.check("trace", "note", f"the traces in {profile.folder} could not be removed")
     ran = sum(one.ours for one in ranks)
     visit.talk.check("trace", "note", problem or f"{ran} run(s) of the kernel in the traces of {len(ranks)} rank(s)")
     found = TraceEvidence(
