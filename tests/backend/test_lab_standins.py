@@ -95,6 +95,18 @@ def test_the_cache_write_puts_each_token_in_its_slot(scale: torch.Tensor | None)
     assert torch.equal(k, before)
 
 
+def test_the_quantiser_saturates_and_gives_the_scale_back() -> None:
+    from fastfill_standins.quant import scaled_fp8_quant
+
+    x = torch.tensor([[0.5, -900.0], [3.0, 100.0]]).bfloat16()
+    out, scale = scaled_fp8_quant(x, torch.tensor([2.0]))
+    assert (out.float() * scale).tolist() == [[0.5, -896.0], [3.0, 96.0]]
+    out, scale = scaled_fp8_quant(x, num_token_padding=4)
+    assert out.shape == (4, 2) and float(scale) == pytest.approx(900 / 448, rel=0.01)
+    _, scales = scaled_fp8_quant(x, use_per_token_if_dynamic=True)
+    assert scales.shape == (2, 1)
+
+
 def test_the_backend_believes_in_gfx950_alone_among_sglangs_modules() -> None:
     from sglang.srt import utils
     from sglang.srt.layers.attention import aiter_backend

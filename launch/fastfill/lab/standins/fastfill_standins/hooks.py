@@ -10,12 +10,15 @@ from fastfill_standins import steps
 
 
 def aiter_backend(module: ModuleType) -> None:
-    """The backend believes that it runs on gfx950, and writes the fp8 cache in torch."""
+    """The backend believes that it runs on gfx950, and quantises to fp8 in torch."""
     from fastfill_standins.kv_write import launch_reshape_and_cache_flash
+    from fastfill_standins.quant import scaled_fp8_quant
 
     if os.environ.get("FASTFILL_LAB_GFX", "1") == "1":
         module.is_gfx95_supported = lambda: True  # type: ignore[attr-defined]
     module.launch_reshape_and_cache_flash = launch_reshape_and_cache_flash  # type: ignore[attr-defined]
+    if hasattr(module, "scaled_fp8_quant"):
+        module.scaled_fp8_quant = scaled_fp8_quant  # type: ignore[attr-defined]
 
 
 def layernorm_gated(module: ModuleType) -> None:
