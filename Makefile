@@ -71,7 +71,7 @@ lock: ## Write the requirement locks again (needs uv).
 	  requirements/dev.in --output-file requirements/dev.txt
 	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
 	  pyproject.toml --constraints requirements/dev.txt --output-file requirements/serve.txt
-	for name in build aiter; do uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate \
+	for name in build aiter router; do uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate \
 	  --no-header $$( [ $$name = aiter ] && echo --no-deps ) requirements/$$name.in --output-file requirements/$$name.txt; done
 
 # Each release prefers the versions of lab.txt (it starts as a copy), and keeps what differs.

@@ -6,20 +6,21 @@
 #   tests/ansible/hosts.sh list              NAME ID ADDRESS of each
 #
 # State lies in FASTFILL_HOSTS (default: <cache>/fastfill/hosts): a throw-away ssh key, the hosts' public keys, the ids.
+# Their addresses are FASTFILL_HOSTS_SUBNET (172.31.250) .11, .12 and so on.
 # The base image is made once from Debian's packages; the engine's are pinned in packages.txt.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 state=${FASTFILL_HOSTS:-${XDG_CACHE_HOME:-$HOME/.cache}/fastfill/hosts}
 ids=$state/ids
-recipe=$(cat "$here/packages.txt" "$here/hosts.sh" | sha256sum | cut -c1-12)
-image=fastfill-host:$recipe
 network=fastfill-hosts
+subnet=${FASTFILL_HOSTS_SUBNET:-172.31.250}
 
 say() { printf 'hosts: %s\n' "$*" >&2; }
 fail() { say "$1"; [ -z "${2:-}" ] || say "next: $2"; exit 4; }
 
 make_image() {
+  image=fastfill-host:$({ cat "$here/packages.txt"; declare -f make_image; } | sha256sum | cut -c1-12)
   ! docker image inspect "$image" >/dev/null 2>&1 || return 0
   local mirror include
   mirror=$(awk '/^URIs:/{print $2; exit}' /etc/apt/sources.list.d/debian.sources)
@@ -49,9 +50,10 @@ keys() {
 }
 
 start() {
-  local name=$1 id
+  local name=$1 number=$2 id
+  # A fixed address: a host that reboots keeps its own.
   id=$(docker run --detach --name "$name" --hostname "$name" --privileged --cgroupns private --stop-signal SIGRTMIN+3 \
-    --tmpfs /run --tmpfs /run/lock --tmpfs /tmp --env container=docker --network "$network" "$image")
+    --tmpfs /run --tmpfs /run/lock --tmpfs /tmp --env container=docker --network "$network" --ip "$subnet.$((10 + number))" "$image")
   printf '%s %s\n' "$name" "$id" >>"$ids"
   docker cp -q "$state/id.pub" "$id:/root/.ssh/authorized_keys"
   docker cp -q "$state/host_key" "$id:/etc/ssh/ssh_host_ed25519_key"
@@ -73,14 +75,15 @@ up() {
   mkdir -p "$state"
   keys
   make_image
-  docker network inspect "$network" >/dev/null 2>&1 || docker network create "$network" >/dev/null
+  docker network inspect "$network" >/dev/null 2>&1 ||
+    docker network create --subnet "$subnet.0/24" "$network" >/dev/null
   for i in $(seq "$count"); do
     name=$prefix$i
     if id=$(docker inspect --format '{{.Id}}' "$name" 2>/dev/null); then
       grep -q " $id\$" "$ids" 2>/dev/null || fail "a container $name is there that is not ours" "docker rm -fv $name"
       docker start "$id" >/dev/null
     else
-      start "$name"
+      start "$name" "$i"
     fi
   done
   : >"$state/known_hosts"
@@ -111,5 +114,5 @@ case ${1:-} in
 up) shift; up "$@" ;;
 down) down ;;
 list) list ;;
-*) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

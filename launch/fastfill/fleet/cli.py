@@ -6,11 +6,12 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fastfill.errors import ExitCode, FastfillError
-from fastfill.fleet import audit, bundle, drain, lease, places, probing, prune, report, routers, serving, soak
+from fastfill.fleet import audit, bundle, drain, lease, places, probing, proving, prune, report, routers, serving, soak
 from fastfill.fleet.engine import Engine
 from fastfill.fleet.places import Instance
 from fastfill.fleet.switch import Switch, Times
@@ -65,8 +66,15 @@ def _parser() -> argparse.ArgumentParser:
     one = command("prune", _prune, instance=True)
     one.add_argument("--keep", action="append", default=[])
     _fenced(command("fence", _fence))
+    one = command("prove", _prove, instance=True)
+    one.add_argument("--timeout", type=float, default=120.0)
+    one = command("path", _path, instance=True)
+    one.add_argument("state", choices=("on", "off", "status"))
+    one.add_argument("--who", default="")
+    one.add_argument("--why", default="")
     one = command("lease", _lease)
-    one.add_argument("verb", choices=("acquire", "renew", "release", "show"))
+    one.add_argument("verb", choices=("acquire", "renew", "release", "show", "raise"))
+    one.add_argument("--epoch", type=int, default=0, help="with raise: at least this one")
     one.add_argument("--rollout", default="")
     one.add_argument("--owner", default="")
     one.add_argument("--breaks", default="")
@@ -187,6 +195,16 @@ def _soak(asked: argparse.Namespace) -> Any:
     return probing.watch(asked.canary, asked.others, limits, soak_s=asked.seconds, timeout_s=asked.timeout)
 
 
+def _prove(asked: argparse.Namespace) -> Any:
+    """A proof of what runs, kept beside the one that it was accepted with."""
+    return proving.again(Engine(), _instance(asked), asked.timeout)
+
+
+def _path(asked: argparse.Namespace) -> Any:
+    """The kill switch of one server."""
+    return proving.path(Engine(), _instance(asked), asked.state, asked.who, asked.why)
+
+
 def _prune(asked: argparse.Namespace) -> Any:
     """Take old releases away."""
     return prune.prune(Engine(), _instance(asked), asked.keep)
@@ -203,6 +221,8 @@ def _lease(asked: argparse.Namespace) -> Any:
             return new
         if asked.verb == "renew":
             return lease.renew(old, asked.rollout, now, seconds=asked.seconds)
+        if asked.verb == "raise":
+            return replace(old, epoch=max(old.epoch, asked.epoch))
         return lease.release(old, asked.rollout) if asked.verb == "release" else old
 
     found = lease.change(folder, change)

@@ -61,7 +61,9 @@ def identity(release: dict[str, Any], instance: dict[str, Any], files: dict[str,
         files: The compose files by name.
     """
     decides = {key: release.get(key) for key in ("image", "image_id", "settings", "environment", "command")}
-    text = json.dumps([SCHEMA, decides, instance, files], sort_keys=True)
+    # Where it is bound differs from host to host, and says nothing of how it behaves.
+    own = {key: value for key, value in instance.items() if key != "bind"}
+    text = json.dumps([SCHEMA, decides, own, files], sort_keys=True)
     return f"{release['name']}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 

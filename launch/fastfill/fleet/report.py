@@ -39,8 +39,36 @@ def instance(engine: Engine, one: Instance) -> dict[str, Any]:
         "load_s": evidence.get("load_s"),
         "serving": answers and state.health == "healthy",
         "drift": drift(one, proven, state.release, state.status, owned),
-        "releases": one.releases(),
+        "known": {name: known(one, name) for name in one.releases()},
     }
+
+
+def known(one: Instance, release: str) -> dict[str, Any]:
+    """What this host knows of a release."""
+    evidence = one.evidence(release)
+    return {
+        "name": places.read(one.release(release) / "release.json").get("name", ""),
+        "verdict": evidence.get("verdict"),
+        "when": evidence.get("when"),
+        "load_s": evidence.get("load_s"),
+    }
+
+
+def back(state: dict[str, Any], wanted: str = "") -> str | None:
+    """The release that a server goes back to.
+
+    Args:
+        state: As :func:`instance` reports it.
+        wanted: A release by name or id; "" for the one that was proven before.
+
+    Returns:
+        Its id; None where the host has no such release that was proven.
+    """
+    found = state.get("known", {})
+    if not wanted:
+        return state.get("previous")
+    proven = [name for name, one in found.items() if one["verdict"] == "FIRED" and wanted in (name, one["name"])]
+    return max(proven, key=lambda name: str(found[name]["when"])) if proven else None
 
 
 def drift(one: Instance, proven: str | None, runs: str, status: str, owned: bool) -> list[str]:

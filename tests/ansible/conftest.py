@@ -1,0 +1,65 @@
+"""A real engine, hosts on it, the lab image as an archive, and the first rollout, each once a session."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import HERE, ROOT, STATE, Played, Rig, run
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[str]:
+    """DOCKER_HOST: the caller's, else an engine that is started here and stopped at the end."""
+    if os.environ.get("DOCKER_HOST"):
+        yield os.environ["DOCKER_HOST"]
+        return
+    up = run(str(ROOT / "tests/docker/engine.sh"), "up")
+    host = re.search(r"export DOCKER_HOST=(\S+)", up.stdout)
+    assert host, up.stdout
+    os.environ["DOCKER_HOST"] = host[1]
+    yield host[1]
+    del os.environ["DOCKER_HOST"]
+    if "already running" not in up.stderr:
+        run(str(ROOT / "tests/docker/engine.sh"), "down")
+
+
+@pytest.fixture(scope="session")
+def archive(engine: str) -> tuple[str, Path]:
+    """The lab image's id, and the image as it is shipped; saved once an image."""
+    shown = run("docker", "image", "inspect", "--format", "{{.Id}}", "fastfill-lab:latest", check=False)
+    if shown.returncode != 0:
+        run(str(ROOT / ".venv/bin/pytest"), "-q", "tests/docker", "-k", "test_it_is_healthy_and_proven", timeout=1500)
+        shown = run("docker", "image", "inspect", "--format", "{{.Id}}", "fastfill-lab:latest")
+    image_id = shown.stdout.strip()
+    file = STATE / f"lab-{image_id[7:19]}.tar.zst"
+    if not file.is_file():
+        STATE.mkdir(parents=True, exist_ok=True)
+        for old in STATE.glob("lab-*.tar.zst"):
+            old.unlink()
+        part = file.with_suffix(".part")
+        saving = f"set -o pipefail; docker save fastfill-lab:latest | zstd -q -T0 -3 -f -o '{part}'"
+        subprocess.run(["bash", "-c", saving], check=True, timeout=600)
+        part.rename(file)
+    return image_id, file
+
+
+@pytest.fixture(scope="session")
+def rig(engine: str, archive: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Three hosts; FASTFILL_HOSTS_KEEP=1 leaves them, and what runs on them, for the next session."""
+    up = run(str(HERE / "hosts.sh"), "up", "3")
+    try:
+        yield Rig(tmp_path_factory.mktemp("rig"), up.stdout.splitlines(), *archive)
+    finally:
+        if not os.environ.get("FASTFILL_HOSTS_KEEP"):
+            run(str(HERE / "hosts.sh"), "down")
+
+
+@pytest.fixture(scope="session")
+def rolled_out(rig: Rig) -> Played:
+    """The good release on every host."""
+    return rig.play("site", release=rig.release("good"))
