@@ -48,7 +48,9 @@ def find(backend: Any, forward_batch: Any, layer: Any) -> Context | None:
     """
     metadata = backend.forward_metadata
     gather = getattr(backend, "_asm_context_prefill_indices", None)
-    if gather is None or metadata.max_kv_len is None or backend.kv_cache_is_vectorized_5d or backend.use_mla:
+    if gather is None or backend.kv_cache_is_vectorized_5d or backend.use_mla:
+        return None
+    if metadata is None or metadata.max_kv_len is None:
         return None
     longest = int(metadata.max_kv_len)
     view = getattr(metadata, "paged_kv_view", None)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import release
 import torch
 from sglang.srt.configs.model_config import AttentionArch
 from sglang.srt.layers.attention import aiter_backend as patched_module
@@ -28,7 +29,9 @@ from fastfill import patching
 FP8 = torch.float8_e4m3fn
 SLOTS = 4096
 ROUTES = ("fused", "unified", "swa", "vectorized_5d")
-"""KV write routes that fp8 at head dim 256 can take in 0.5.16."""
+"""KV write routes that fp8 at head dim 256 can take."""
+GATHERS = hasattr(patched_module.AiterAttnBackend, "_asm_context_prefill_indices")
+"""Whether this SGLang brings a prefix to the kernel (0.5.19 and later), which the 5-D pool never does."""
 
 parallel = get_parallel().override(attn_tp_size=1)
 parallel.__enter__()
@@ -62,6 +65,17 @@ def load_unpatched(folder: Path) -> Any:
         setattr(module, name, getattr(patched_module, name))
     assert not hasattr(module, "fastfill_prefill")
     return module
+
+
+@contextmanager
+def without_builtin(module: Any) -> Iterator[None]:
+    """The unpatched backend without its own path, which 0.5.17 and later have: as on a GPU that lacks the kernel."""
+    believed = module.is_gfx95_supported
+    module.is_gfx95_supported = lambda: False
+    try:
+        yield
+    finally:
+        module.is_gfx95_supported = believed
 
 
 @contextmanager
@@ -163,6 +177,8 @@ class Engine:
                 pool = MHATokenToKVPool(size=SLOTS, layer_num=2, enable_memory_saver=False, **common)
         runner.token_to_kv_pool = pool
         self.pool = pool
+        release.publish(page_size=page)
+        release.complete(runner, page)
         with _environment("SGLANG_USE_AITER_UNIFIED_ATTN", route == "unified"):
             self.backend = module.AiterAttnBackend(runner)
         self.runner = runner
@@ -202,7 +218,7 @@ class Engine:
         locations = torch.cat(
             [self.slots(p, n, i) for i, p, n in zip(indices, prefixes, new, strict=True)],
         )
-        return ForwardBatch(
+        forward_batch = ForwardBatch(
             forward_mode=mode,
             batch_size=len(indices),
             input_ids=torch.zeros(sum(new), dtype=torch.long),
@@ -218,6 +234,8 @@ class Engine:
             extend_seq_lens_cpu=new,
             rids=rids if rids is not None else [f"request-{i}" for i in indices],
         )
+        release.bind(self.runner, forward_batch)
+        return forward_batch
 
     def extend(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import FP8, Engine
+from harness import FP8, GATHERS, Engine
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from sglang_fastfill import conditions, deployment, gate, kernel_files, prefill, state
@@ -168,15 +168,20 @@ def prefix_mixed(monkeypatch: pytest.MonkeyPatch, _place: Path) -> None:
     run(Engine(), mode=ForwardMode.MIXED)
 
 
+def cache_engine() -> Engine:
+    """One whose prefixes no SGLang brings to the kernel."""
+    return Engine("vectorized_5d") if GATHERS else Engine()
+
+
 def prefix_chunk(monkeypatch: pytest.MonkeyPatch, _place: Path) -> None:
-    engine = Engine()
+    engine = cache_engine()
     engine.extend({1: 32})
     LEDGER_RESET()
     decide(engine, engine.batch({1: 40}))
 
 
 def prefix_radix(monkeypatch: pytest.MonkeyPatch, _place: Path) -> None:
-    engine = Engine()
+    engine = cache_engine()
     engine.extend({1: 32})
     LEDGER_RESET()
     decide(engine, engine.batch({1: 40, 2: 8}, rids=["another", "fresh"]))
@@ -272,7 +277,7 @@ def test_a_layer_that_is_given_sinks_later_leaves_the_path(ledger: Any) -> None:
 
 
 def test_a_batch_object_that_is_used_again_with_other_prefixes_is_judged_again(ledger: Any) -> None:
-    engine = Engine()
+    engine = cache_engine()
     forward_batch = engine.batch({1: 40})
     decide(engine, forward_batch)
     decide(engine, forward_batch)

@@ -9,7 +9,7 @@ from typing import Any
 import harness
 import pytest
 import torch
-from harness import FP8, ROUTES, Engine, cast, overflowing_casts, reference, relative_error
+from harness import FP8, GATHERS, ROUTES, Engine, cast, overflowing_casts, reference, relative_error, without_builtin
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sglang_fastfill import passes, prefill, state
@@ -58,7 +58,7 @@ def test_right_for_every_scale_on_first_and_later_chunks(
     keys = cached(route, torch.cat([k, k2]), k_scale)
     values = cached(route, torch.cat([v, v2]), v_scale)
     want2 = reference(cast(q2.view(later, 4, 256), None), keys, values, quantised=False)
-    assert calls == [FAST, PAGED]
+    assert calls == [FAST, FAST if GATHERS and route != "vectorized_5d" else PAGED]
     assert relative_error(out2, want2) <= 0.01
     exact = reference(q.view(first, 4, 256), k, v, quantised=False)
     with capsys.disabled():
@@ -115,7 +115,8 @@ def test_flag_off_is_the_unpatched_backend(
     ours = sequence(Engine(route), SCALES[scale], LENGTHS[route])
     our_calls = list(calls)
     calls.clear()
-    theirs = sequence(Engine(route, unpatched), SCALES[scale], LENGTHS[route])
+    with without_builtin(unpatched):
+        theirs = sequence(Engine(route, unpatched), SCALES[scale], LENGTHS[route])
     assert our_calls == calls
     assert FAST not in calls
     for a, b in zip(ours, theirs, strict=True):
@@ -139,7 +140,8 @@ def test_flag_on_and_stopped_is_the_unpatched_backend_at_unit_scales(
     ours = sequence(Engine(route), SCALES[scale], LENGTHS[route])
     our_calls = list(calls)
     calls.clear()
-    theirs = sequence(Engine(route, unpatched), SCALES[scale], LENGTHS[route])
+    with without_builtin(unpatched):
+        theirs = sequence(Engine(route, unpatched), SCALES[scale], LENGTHS[route])
     assert our_calls == calls
     assert FAST not in calls
     for a, b in zip(ours, theirs, strict=True):
@@ -298,7 +300,7 @@ def test_target_and_draft_backends_keep_their_own_memory(calls: list[str], ledge
     assert calls == [FAST, FAST]
     target.extend({1: 8}, rids=["r"])
     draft.extend({1: 8}, rids=["r"])
-    assert ledger.reasons == {"prefix_chunk": 2}
+    assert ledger.reasons == ({} if GATHERS else {"prefix_chunk": 2})
 
 
 def test_kill_switch_acts_at_the_next_pass_and_back(state_dir: Path, calls: list[str], ledger: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import Engine
+from harness import GATHERS, Engine
 
 from sglang_fastfill import ring, state, witness, work
 from sglang_fastfill.ledger import LEDGER
@@ -52,8 +52,12 @@ def test_every_call_is_counted_once_with_the_kernel_that_it_reached(registry: An
     engine.extend({1: 40})
     engine.extend({1: 8})
     calls, reasons = LEDGER.end()
-    assert calls == {(FAST, "asm", 256): 1, ("mha_batch_prefill_func", "ck", 256): 1}
-    assert reasons == {"prefix_chunk": 1}
+    if GATHERS:
+        assert calls == {(FAST, "asm", 256): 2}
+        assert reasons == {}
+    else:
+        assert calls == {(FAST, "asm", 256): 1, ("mha_batch_prefill_func", "ck", 256): 1}
+        assert reasons == {"prefix_chunk": 1}
 
 
 def test_the_name_is_not_the_kernel(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:

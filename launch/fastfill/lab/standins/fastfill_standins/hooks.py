@@ -70,7 +70,22 @@ def kv_cache_configurator(module: ModuleType) -> None:
         module.current_platform = _NotACpu(module.current_platform)  # type: ignore[attr-defined]
 
 
+def fp8_kernel(module: ModuleType) -> None:
+    """Per-tensor quantisation, which 0.5.23's fp8 fallback gives q: saturating, as the GPU's operators are."""
+    import torch
+
+    def per_tensor(x: torch.Tensor, out: torch.Tensor, scale: torch.Tensor, is_static: bool) -> None:
+        limit = torch.finfo(out.dtype).max
+        if not is_static:
+            scale.copy_(x.abs().max().float().reshape(scale.shape) / limit)
+        out.copy_((x.float() / scale.float()).clamp(-limit, limit).to(out.dtype))
+
+    if not hasattr(module, "sgl_per_tensor_quant_fp8"):
+        module.sgl_per_tensor_quant_fp8 = per_tensor  # type: ignore[attr-defined]
+
+
 HOOKS = {
+    "sglang.kernels.ops.quantization.fp8_kernel": fp8_kernel,
     "sglang.srt.layers.attention.aiter_backend": aiter_backend,
     "sglang.kernels.ops.attention.fla.layernorm_gated": layernorm_gated,
     "sglang.srt.server_args": server_args,
