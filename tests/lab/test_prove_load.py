@@ -60,3 +60,22 @@ def test_under_load_the_scheduler_takes_prompts_off_the_path(lab_server: Start) 
     assert (code, document["verdict"], document["reason"]["id"]) == (1, "PARTIAL", "coverage_low")
     load = document["coverage"]["load"]
     assert 0 < load["attention_work"] < 0.9 and "prefix_chunk" in load["stopped"]
+
+
+@pytest.mark.server("plain")
+def test_the_proof_as_assertions(lab_server: Start) -> None:
+    """tests/live, as people run it who prefer pytest."""
+    root = Path(__file__).resolve().parents[2]
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "tests/live",
+        "--url",
+        lab_server(LabSpec()).url,
+        "--prove",
+        "--load 0",
+    ]
+    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and "5 passed" in done.stdout, done.stdout

@@ -22,6 +22,7 @@ from pytest_httpserver import HTTPServer
 from fastfill.proof import gather, visit
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
+from fastfill.proof.options import WITNESSES
 from fastfill.proof.profiling import Profile
 
 TRACE = ("--witness", "counters,log,trace")
@@ -243,3 +244,11 @@ def test_a_clock_that_jumps_neither_ends_a_proof_nor_prolongs_it(
 def test_the_profilers_folder_is_a_fresh_one(server: ContractServer) -> None:
     first, second = (Profile(None, 1, None, "") for _ in range(2))  # type: ignore[arg-type]
     assert first.folder != second.folder and str(first.folder).startswith("/tmp/fastfill-prove-")
+
+
+def test_help_and_readme_say_what_each_witness_can_prove_and_what_not() -> None:
+    told = fastfill("prove", "--help").out
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    for name in WITNESSES:
+        assert any(line.split()[:1] == [name] and len(line.split()) > 5 for line in told.splitlines()), name
+        assert any(line.startswith(f"| `{name}` |") and line.count("|") == 5 for line in readme.splitlines()), name
