@@ -55,11 +55,12 @@ lint: $(READY) ## Lint, types and format.
 BACKEND_0_5_23 := $(addprefix tests/backend/test_,conditions.py context.py invariants.py witness.py)
 
 .PHONY: test
-test: lint ## Lint, unit tests, the real backend, real lab servers.
+test: lint ## Lint, unit tests, the real backend, real lab servers, images and containers.
 	$(BIN)/pytest tests/unit tests/patches
 	$(BIN)/fastfill lab python --tests -- -m pytest tests/backend
 	$(BIN)/fastfill lab python --stack sglang-0.5.23 --tests -- -m pytest $(BACKEND_0_5_23)
 	$(BIN)/pytest tests/lab
+	$(BIN)/pytest tests/docker
 
 .PHONY: test-docker
 test-docker: $(READY) ## Images and containers on a real engine (root; Debian 12, or an engine in DOCKER_HOST).
