@@ -87,6 +87,72 @@ def ab(
     raise typer.Exit(int(ExitCode.CHECK_FAILED if void else ExitCode.OK))
 
 
+@app.command(context_settings=_PASS_ON)
+def accuracy(
+    ctx: typer.Context,
+    out: Out = Path("fastfill-accuracy"),
+    data: Annotated[
+        Path | None, typer.Option(help="JSON Lines with question and answer [48 shipped ones: too few to pass].")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first questions.")] = None,
+    margin: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of questions that may be lost.")] = 0.02,
+    url: Url = None,
+    bf16_url: Annotated[str | None, typer.Option(help="A server of the same model with profile bf16-kv.")] = None,
+    api_key_file: Key = None,
+    admin_api_key_file: Admin = None,
+    model: Annotated[str | None, typer.Option(help="Without --url: start the servers here, with this model.")] = None,
+    lab: Annotated[str | None, typer.Option(help="Without --url: start them in the lab, with this model.")] = None,
+    tp: Annotated[int, typer.Option(min=1, help="Without --url: GPUs.")] = 1,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Without --url: where to serve.")] = 30000,
+    python: Annotated[
+        Path | None, typer.Option(help="Interpreter that has lm-eval [this one, else the lab's].")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Folder or name [the server's model].")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Questions under way at once.")] = 8,
+    answer_tokens: Annotated[int, typer.Option(min=1, help="Tokens that an answer may have.")] = 256,
+    probe_tokens: Annotated[int | None, typer.Option(min=2, help="Length of the proofs' prompts.")] = None,
+    json: Json = False,
+) -> None:
+    """Ask the same questions of fp8 KV on the fast path, fp8 KV on the fallback, and bf16 KV; compare the answers.
+
+    Exit 0: pass, no drop beyond the margin; 1: fail; 3: inconclusive, too few questions for one.
+
+    Example: fastfill bench accuracy --url http://localhost:30000 --bf16-url http://localhost:30001 --data gsm8k.jsonl
+    """
+    from fastfill.benchmark import answering
+    from fastfill.proof.address import admin_key, api_key
+
+    document = answering.execute(
+        answering.Wish(
+            out=out,
+            data=data,
+            limit=limit,
+            margin=margin,
+            url=url,
+            bf16_url=bf16_url,
+            model=model,
+            lab=lab,
+            tp=tp,
+            port=port,
+            extra=tuple(ctx.args),
+            python=python,
+            tokenizer=tokenizer,
+            concurrency=concurrency,
+            answer_tokens=answer_tokens,
+            probe_tokens=probe_tokens,
+        ),
+        key=api_key(api_key_file),
+        admin=admin_key(admin_api_key_file),
+    )
+    if json:
+        output.document(document)
+    else:
+        for line in answering.lines(document):
+            output.data(line)
+    codes = {"pass": ExitCode.OK, "fail": ExitCode.CHECK_FAILED, "inconclusive": ExitCode.INCONCLUSIVE}
+    raise typer.Exit(int(codes[document["verdict"]]))
+
+
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(help="The folder of a benchmark.")], json: Json = False) -> None:
     """Write report.html, report.md and report.json anew from what a benchmark has measured so far."""

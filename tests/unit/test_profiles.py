@@ -15,7 +15,7 @@ from fastfill.serving.profile import available, load
 
 
 def test_these_ship() -> None:
-    assert available() == ["balanced", "long-context", "long-context-mtp", "off"]
+    assert available() == ["balanced", "bf16-kv", "long-context", "long-context-mtp", "off"]
 
 
 def test_long_context_is_what_the_path_needs() -> None:

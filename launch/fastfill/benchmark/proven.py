@@ -77,6 +77,8 @@ def prove(connection: Connection, arm: Arm, *, deadline_s: float, prompt_tokens:
         "--deadline",
         f"{deadline_s:g}",
     ]
+    # How the path fares under load is what the benchmark itself shows, run by run.
+    argv += ["--load", "0"]
     if prompt_tokens is not None:
         argv += ["--prompt-tokens", str(prompt_tokens)]
     # The key goes by the environment: a command line shows in process lists.

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from fastfill import __version__
 from fastfill.benchmark import arms, grid, schedule
 from fastfill.benchmark.arms import Arm, Comparison, Switch
+from fastfill.benchmark.ending import orderly
 from fastfill.benchmark.journal import Journal
 from fastfill.benchmark.load import Loader
 from fastfill.benchmark.measured import METRICS
@@ -154,36 +154,57 @@ def execute(
         target = PathTarget(connection, caller())
         tokenizer = job.wish.tokenizer or str(connection.visit(lambda server: server.facts().model_path))
     else:
-        target, model = _restarting(job, connection, out)
+        target, model = restarting(
+            {"A": job.wish.a, "B": job.wish.b}, connection, out, model=job.wish.model, lab=job.wish.lab,
+            tp=job.wish.tp, port=job.wish.port, longest_prompt=job.wish.longest_prompt, extra=job.wish.extra,
+            timeout_s=START_S, env=dict(os.environ),
+        )  # fmt: skip
         tokenizer = job.wish.tokenizer or model
 
     def proof(arm: Arm) -> Any:
         return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=probe_tokens)
 
     settings = Settings(tokenizer, run_timeout_s)
-    with Loader(interpreter, env, out / "client.log", key) as loader:
+    with orderly(), Loader(interpreter, env, out / "client.log", key) as loader:
         return Bench(job.comparison, job.units, journal, target, connection, loader, proof, settings).run()
 
 
-def _restarting(job: Job, connection: Connection, out: Path) -> tuple[RestartTarget, str]:
-    wish = job.wish
-    names = {"A": wish.a, "B": wish.b}
-    if wish.lab is None:
-        model = str(wish.model)
+def restarting(
+    names: dict[str, str],
+    connection: Connection,
+    folder: Path,
+    *,
+    model: str | None,
+    lab: str | None,
+    tp: int,
+    port: int,
+    longest_prompt: int | None,
+    extra: tuple[str, ...],
+    timeout_s: float,
+    env: dict[str, str],
+) -> tuple[RestartTarget, str]:
+    """What starts a server of this host for each arm, by its profile's name, and the folder of its model.
+
+    Raises:
+        FastfillError: The lab cannot be made ready.
+    """
+    if lab is None:
         argv = serve_argv(
-            sys.executable, model=model, tp=wish.tp, port=wish.port, extra=list(wish.extra),
-            longest_prompt=wish.longest_prompt,
-        )  # fmt: skip
-        return RestartTarget(argv, dict(os.environ), connection, out, names, START_S), model
+            sys.executable, model=str(model), tp=tp, port=port, extra=list(extra), longest_prompt=longest_prompt
+        )
+        return RestartTarget(argv, env, connection, folder, names, timeout_s), str(model)
     from fastfill.lab import command, prepare, runs
     from fastfill.lab.spec import LabSpec
 
-    spec = LabSpec(model=wish.lab, port=wish.port, tp=wish.tp, flags=wish.extra, profile=wish.a)
+    spec = LabSpec(model=lab, port=port, tp=tp, flags=extra, profile=names["A"])
     spec.check()
-    paths = prepare.paths(spec, runs.folder(wish.port))
-    in_lab: Callable[[str], list[str]] = lambda name: command.argv(replace(spec, profile=name), paths)  # noqa: E731
-    env = command.environment(spec, paths, os.environ)
-    return RestartTarget(in_lab, env, connection, out, names, START_S), str(paths.model)
+    paths = prepare.paths(spec, runs.folder(port))
+
+    def in_lab(name: str) -> list[str]:
+        return command.argv(replace(spec, profile=name), paths)
+
+    lab_env = command.environment(spec, paths, env)
+    return RestartTarget(in_lab, lab_env, connection, folder, names, timeout_s), str(paths.model)
 
 
 def find_interpreter(python: Path | None) -> tuple[Path, dict[str, str]]:

@@ -38,6 +38,8 @@ _TP2: tuple[tuple[str, str | None, str], ...] = (("disable-custom-all-reduce", N
 _LINEAR: tuple[tuple[str, str | None, str], ...] = (
     ("max-mamba-cache-size", "160", "SGLang would fill 2.6 GB with linear-attention states"),
 )
+DELAY = "delay-ms"
+"""In the run folder: how many ms the emulated kernel sleeps in each call; no file, no sleep."""
 
 
 class Paths(NamedTuple):
@@ -108,6 +110,7 @@ def environment(spec: LabSpec, paths: Paths, inherited: Mapping[str, str]) -> di
     """The whole environment of the server."""
     env = on_a_cpu(paths.links, inherited, paths.sources) | {
         "AITER_EMULATOR_LOG": str(paths.run / "aiter.jsonl"),
+        "AITER_EMULATOR_DELAY_FILE": str(paths.run / DELAY),
         "AITER_EMULATOR_LAYERS": str(attention_layers(spec.model)),
     }
     if spec.tp > 1:

@@ -31,7 +31,8 @@ def paths(spec: LabSpec, place: Path) -> command.Paths:
         # The lab starts clean: a kill switch thrown in an earlier trial would make this one a riddle.
         shutil.rmtree(state, ignore_errors=True)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (place / "aiter.jsonl").unlink(missing_ok=True)
+    for left in ("aiter.jsonl", command.DELAY):
+        (place / left).unlink(missing_ok=True)
     return command.Paths(python=python, links=links, sources=sources, model=model, run=place, state=state)
 
 

@@ -57,7 +57,7 @@ def log(level: str, name: str, **fields: Any) -> None:
 def delay() -> None:
     """Sleep as many ms as $AITER_EMULATOR_DELAY_FILE says at this moment: a difference whose size is known."""
     path = os.environ.get("AITER_EMULATOR_DELAY_FILE")
-    if path:
+    if path and Path(path).is_file():
         time.sleep(float(Path(path).read_text(encoding="utf-8")) / 1000)
 
 

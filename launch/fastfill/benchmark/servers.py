@@ -1,0 +1,92 @@
+"""The servers of the accuracy gate: two that are up, or two that are started here, one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from fastfill.benchmark.accuracy import Place
+from fastfill.benchmark.arms import Arm
+from fastfill.benchmark.setup import START_S, restarting
+from fastfill.benchmark.target import Connection, PathTarget, RestartTarget
+from fastfill.errors import FastfillError, UsageError
+from fastfill.serving.profile import load
+
+FP8, BF16 = "long-context", "bf16-kv"
+
+
+class Servers:
+    """Where each arm is served; :meth:`close` leaves everything as it was found.
+
+    Args:
+        url: A server with fp8 KV that is up.
+        bf16_url: One with bf16 KV.
+        start: Without either: starts ``fastfill serve`` with a profile; None where nothing may be started.
+        who: For the kill switch's audit log.
+    """
+
+    def __init__(self, url: Connection | None, bf16: Connection | None, start: RestartTarget | None, who: str) -> None:
+        self._start = start
+        self._bf16 = bf16
+        fp8 = url or (start.connection if start else None)
+        if fp8 is None:
+            raise UsageError(
+                "no server is named", where="--url", next_step="give --url, or --model to start servers here"
+            )
+        self._fp8 = fp8
+        self._switch = PathTarget(fp8, who)
+        self._fast = Arm("A", load(FP8), "on", True)
+        self._fallback = Arm("A", load(FP8), "off", False)
+        self._reference = Arm("B", load(BF16), "on", False)
+
+    def places(self) -> list[Place]:
+        """The arms, in an order that starts each server once."""
+        has_bf16 = self._bf16 is not None or self._start is not None
+        return [
+            Place("fast", self._fast, self._turned(self._fast)),
+            Place("fallback", self._fallback, self._turned(self._fallback)),
+            Place("bf16", self._reference, self._take_bf16 if has_bf16 else None),
+        ]
+
+    def close(self) -> None:
+        """Put the switch back, end what was started."""
+        try:
+            self._switch.close()
+        except FastfillError:
+            # A server that was started here is gone by now, and its switch with it.
+            if self._start is None:
+                raise
+        if self._start is not None:
+            self._start.close()
+
+    def _turned(self, arm: Arm) -> Callable[[], Connection]:
+        def take() -> Connection:
+            if self._start is not None:
+                self._start.take(arm)
+            self._switch.take(arm)
+            return self._fp8
+
+        return take
+
+    def _take_bf16(self) -> Connection:
+        if self._bf16 is not None:
+            return self._bf16
+        assert self._start is not None
+        # It would be put back on the wrong server.
+        self._switch.close()
+        self._start.take(self._reference)
+        return self._start.connection
+
+
+def started_here(
+    folder: Path, *, model: str | None, lab: str | None, tp: int, port: int, extra: tuple[str, ...], key: str | None
+) -> tuple[RestartTarget, str] | None:
+    """What starts the servers on this host, and the model's folder; None where neither model is given."""
+    if not model and not lab:
+        return None
+    connection = Connection(f"http://127.0.0.1:{port}", key)
+    return restarting(
+        {"A": FP8, "B": BF16}, connection, folder, model=model, lab=lab, tp=tp, port=port, longest_prompt=None,
+        extra=extra, timeout_s=START_S, env=dict(os.environ),
+    )  # fmt: skip
