@@ -57,6 +57,7 @@ class World:
         self.takes_effect = True
         self.calls = 0
         self.tokens = 0
+        self.off_tokens = 0
         self.context = 1024
         self.closed = 0
         self.cells = {CELL.name: CELL}
@@ -68,7 +69,10 @@ class World:
         assert self.arm is not None
         on = self.arm.fires and self.takes_effect
         self.calls += 10 if on else 0
-        self.tokens += (cell.prompts + 1) * cell.isl
+        if on:
+            self.tokens += (cell.prompts + 1) * cell.isl
+        else:
+            self.off_tokens += (cell.prompts + 1) * cell.isl
         # A little noise that is known, so that intervals have a width.
         wobble = 1 + 0.01 * (len(self.loads) % 3)
         file.write_text(raw(cell, (80 if on else 100) * wobble))
@@ -92,11 +96,13 @@ class World:
 
     def visit(self, do: object, timeout_s: float = 1.0) -> Counters:
         labels = {"kernel": "asm", "head_dim": "256", "pp_rank": "0", "tp_rank": "0", "dp_rank": "0"}
+        off = {**labels, "kernel": "ck", "reason": "operator_off"}
+        names = ("fastfill:prefill_tokens_total", "fastfill:prefill_attention_work_total")
         return Counters(
             samples=(
                 Sample(name="fastfill:prefill_attention_calls_total", labels=labels, value=self.calls),
-                Sample(name="fastfill:prefill_tokens_total", labels=labels | {"reason": ""}, value=self.tokens),
-                Sample(name="fastfill:prefill_attention_work_total", labels=labels | {"reason": ""}, value=self.tokens),
+                *(Sample(name=name, labels=labels | {"reason": ""}, value=self.tokens) for name in names),
+                *(Sample(name=name, labels=off, value=self.off_tokens) for name in names),
             )
         )
 
