@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from fastfill.errors import FastfillError
 from fastfill.patching.series import available, folder_for, read_series
 
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
 @pytest.mark.parametrize("version", available())
 def test_every_shipped_series_is_well_formed_and_says_why(version: str) -> None:
     folder = folder_for(version)
@@ -22,6 +29,14 @@ def test_every_shipped_series_is_well_formed_and_says_why(version: str) -> None:
     assert series.sources.version == version
     assert all(patch.header.reason for patch in series.patches)
     assert {path.name for path in folder.glob("*.patch")} == {patch.name for patch in series.patches}
+
+
+@pytest.mark.parametrize("version", available())
+def test_every_series_is_part_of_fastfills_wheel(version: str) -> None:
+    """An installed fastfill finds its series in its own data; a checkout would hide that one is left out."""
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included[f"patches/sglang-{version}"] == f"fastfill/data/patches/sglang-{version}"
 
 
 def test_it_applies_to_the_wheel_and_comes_off_again(real_target: Path) -> None:
