@@ -14,7 +14,6 @@ from fastfill import data, patching
 from fastfill.errors import FastfillError
 from fastfill.patching.series import available, folder_for, read_series
 
-
 if sys.version_info >= (3, 11):
     import tomllib
 else:
