@@ -112,7 +112,7 @@ def run(case: Case, port: int) -> Row:
     proof: dict[str, str] = {}
     try:
         with server.start(replace(case.spec(), port=port)) as running:
-            seen = observe(running, _truth(reference_model(case.model)))
+            seen = observe(running, _truth(case.model))
             proof = prove(running.url)
     except NotReadyError as error:
         seen = died("\n".join(error.lines()))
@@ -191,6 +191,7 @@ def predict(case: Case, model_dir: Path) -> dict[str, Any]:
 def died(error: str) -> Observed:
     """A server that did not come up: the words of aiter's that killed it, or the last line."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
+    lines = [line.removeprefix("| ") for line in lines]
     words = [line for line in lines if "invalid argument for" in line] or [line for line in lines if "Error" in line]
     return Observed(verdict="crashes", error=(words or lines or [""])[-1][:200])
 
@@ -281,8 +282,3 @@ def _work(one: dict[str, Any]) -> float:
 def _random(length: int, seed: int | None = None) -> list[int]:
     generator = random.Random(seed) if seed is not None else random.SystemRandom()
     return [generator.randrange(900) for _ in range(length)]
-
-
-def reference_model(model: str) -> str:
-    """The variant whose weights a model has, as Hugging Face reads them: scales of the KV cache change no weight."""
-    return "dense" if model == "dense-scales" else model

@@ -109,16 +109,19 @@ def test_our_stack_takes_any_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("release", ["0.5.17", "0.5.23"])
 @pytest.mark.parametrize("name", ["k_proj.k_scale", "k_scale", "v_proj.output_scale", "kv_scale"])
-def test_qwen3s_loader_takes_every_name(
+def test_llamas_loader_takes_every_name_and_qwen3s_none(
     release: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """SGLang remaps every name that quantisers use; in the lab the answers go wrong (results/sweep.json)."""
+    """Both remap the names that quantisers use; Qwen3's attention layers have nowhere to put them."""
     model = checkpoint(tmp_path / "m", {PREFIX + name: HALF, PREFIX + "q_proj.output_scale": HALF})
-    config = json.loads((model / "config.json").read_text()) | {"architectures": ["Qwen3ForCausalLM"]}
-    (model / "config.json").write_text(json.dumps(config | {"layer_types": ["full_attention"] * 4}))
-    found = document(monkeypatch, capsys, "--model", model, "--sglang", release, "--aiter", "c16d44b93a", "--", *FP8)
+    config = json.loads((model / "config.json").read_text()) | {"layer_types": ["full_attention"] * 4}
+    argv = ("--model", model, "--sglang", release, "--aiter", "c16d44b93a", "--", *FP8)
+    (model / "config.json").write_text(json.dumps(config | {"architectures": ["LlamaForCausalLM"]}))
+    found = document(monkeypatch, capsys, *argv)
     assert (found["verdict"], found["reason"]) == ("wrong", "kv_scales")
     assert found["hazards"][0]["detail"] == f"{PREFIX}{name} = 0.5"
+    (model / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen3ForCausalLM"]}))
+    assert document(monkeypatch, capsys, *argv)["verdict"] in ("fires", "conditional")
 
 
 def test_scales_for_a_loader_that_was_not_read_are_unknown_unless_all_are_1(
@@ -126,7 +129,7 @@ def test_scales_for_a_loader_that_was_not_read_are_unknown_unless_all_are_1(
 ) -> None:
     for value, verdict in ((ONE, "fires"), (HALF, "unknown")):
         model = checkpoint(tmp_path / verdict, {PREFIX + "k_scale": value})
-        config = json.loads((model / "config.json").read_text()) | {"architectures": ["LlamaForCausalLM"]}
+        config = json.loads((model / "config.json").read_text()) | {"architectures": ["Glm4MoeForCausalLM"]}
         (model / "config.json").write_text(json.dumps(config | {"layer_types": ["full_attention"] * 4}))
         argv = ("--model", model, "--sglang", "0.5.20", "--aiter", "c16d44b93a", "--", *FP8)
         assert document(monkeypatch, capsys, *argv)["verdict"] == verdict

@@ -20,7 +20,7 @@ VARIANTS = {
     "dense": "Qwen3, head dim 256, 4 q heads on 2 kv heads, 2 layers",
     "dense-hd128": "Qwen3, head dim 128: the kernel is not for it",
     "dense-gqa6": "Qwen3, 12 q heads on 2 kv heads: a ratio that the kernel does not have",
-    "dense-scales": "dense, its weights too, with k and v scales other than 1 in the checkpoint",
+    "dense-scales": "Llama, head dim 256, with k and v scales other than 1 in the checkpoint",
     "hybrid": "Qwen3.5, 3 linear-attention layers and 1 full-attention layer of head dim 256",
     "needle": "Qwen3, head dim 256, 2 layers, trained to find a key in the prompt and to answer with its value",
 }
@@ -88,8 +88,11 @@ def _needle_config() -> dict[str, Any]:
 
 
 def _scaled_config() -> dict[str, Any]:
-    """SGLang loads k and v scales for a quantised checkpoint only: one whose linear layers all stay as they are."""
-    config = _dense_config(256, 4, 2)
+    """SGLang loads k and v scales for a quantised checkpoint only, here one whose linear layers all stay as they are.
+
+    And not for every model: Qwen3's attention layers are made without the quantisation's config, Llama's with it.
+    """
+    config = _dense_config(256, 4, 2) | {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     parts = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
     ignored = [f"model.layers.{layer}.{part}" for layer in range(config["num_hidden_layers"]) for part in parts]
     return config | {

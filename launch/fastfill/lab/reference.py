@@ -22,11 +22,14 @@ def prompt_logprobs(model: Path, prompts: list[list[int]]) -> list[list[float]]:
         For each prompt one value fewer than it has tokens.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    config = AutoConfig.from_pretrained(model)
+    # Its weights are not quantised; what it says of quantisation makes SGLang load scales of the KV cache.
+    config.__dict__.pop("quantization_config", None)
     vision = "vision_config" in json.loads((model / "config.json").read_text(encoding="utf-8"))
     loader = AutoModelForImageTextToText if vision else AutoModelForCausalLM
-    network = loader.from_pretrained(model, dtype=torch.float32)
+    network = loader.from_pretrained(model, config=config, dtype=torch.float32)
     values = []
     with torch.no_grad():
         for ids in prompts:
