@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import time
 from typing import Any
 
@@ -60,3 +61,28 @@ def path(engine: Engine, instance: Instance, state: str, who: str, why: str) -> 
         )
     found = document(ran.out)
     return {"changed": state != "status", **{key: found.get(key) for key in ("path", "who", "when", "why")}}
+
+
+def exposition(servers: dict[str, dict[str, Any]]) -> str:
+    """The last proofs in Prometheus' text format, for a textfile collector. Pure.
+
+    Args:
+        servers: Server to its release's evidence; ``last`` is the newest proof, else the one of the rollout counts.
+    """
+    lines = [
+        "# HELP fastfill_proof_timestamp_seconds When the server was last proven.",
+        "# TYPE fastfill_proof_timestamp_seconds gauge",
+    ]
+    fired = [
+        "# HELP fastfill_proof_fired Whether the last proof said FIRED.",
+        "# TYPE fastfill_proof_fired gauge",
+    ]
+    for server, evidence in sorted(servers.items()):
+        last = evidence.get("last") or evidence
+        labels = f'{{server="{server}",release="{evidence.get("release", "")}"}}'
+        good = [one for one in (evidence, evidence.get("last") or {}) if one.get("verdict") == "FIRED"]
+        if good:
+            when = calendar.timegm(time.strptime(max(str(one["when"]) for one in good), CLOCK_FORMAT))
+            lines.append(f"fastfill_proof_timestamp_seconds{labels} {when}")
+        fired.append(f"fastfill_proof_fired{labels} {int(last.get('verdict') == 'FIRED')}")
+    return "\n".join([*lines, *fired]) + "\n"
