@@ -35,7 +35,7 @@ def test_a_benchmark_runs_every_step_once_and_finds_the_difference(tmp_path: Pat
     assert document.complete
     (cell,) = document.cells
     assert (cell.verdict, cell.arms["A"].fast_calls) == ("faster", 0)
-    assert cell.arms["A"].coverage.stopped == {"operator_off": 1.0}
+    assert cell.arms["A"].coverage.stopped == pytest.approx({"operator_off": 1.0})
     assert cell.arms["B"].coverage.attention_work == 1.0
     assert cell.ratio is not None
     assert cell.ratio.low <= 0.8 <= cell.ratio.high or cell.ratio.value == pytest.approx(0.8, abs=0.02)
