@@ -222,7 +222,7 @@ def _send(visit: Visit, rid: str, question: Question, place: int | None) -> Said
     if question.chat:
         parts = (answer.said.get("reasoning_content"), answer.said.get("content"))
         return Said(attempt=attempt, text=" ".join(part for part in parts if isinstance(part, str)))
-    return Said(attempt=attempt, tokens=_tokens(answer.said), top=_top(answer.said))
+    return Said(attempt=attempt, tokens=_tokens(answer.said), top=top_of(answer.said))
 
 
 def _tokens(said: dict[str, Any]) -> tuple[int, ...]:
@@ -230,7 +230,7 @@ def _tokens(said: dict[str, Any]) -> tuple[int, ...]:
     return tuple(id for id in ids if isinstance(id, int)) if isinstance(ids, list) else ()
 
 
-def _top(said: dict[str, Any]) -> tuple[Guesses, ...]:
+def top_of(said: dict[str, Any]) -> tuple[Guesses, ...]:
     """SGLang's ``output_top_logprobs``: for each token a list of [logprob, id, text]."""
     listed = said.get("meta_info", {}).get("output_top_logprobs")
     if not isinstance(listed, list):
