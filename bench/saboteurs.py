@@ -7,6 +7,7 @@ checks of the answers caught which fault.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -39,19 +40,23 @@ SOURCES = [
     *(f"launch/fastfill/lab/emulator/aiter/{name}.py" for name in ("_asm", "_math", "faults")),
 ]
 TOKENS = ("--prompt-tokens", "1100")
+MADE_OF = ("env", "model", "tp", "profile", "flags")
 
 
-def judged(url: str, row: dict[str, Any], model: str) -> dict[str, Any]:
+def judged(running_server: server.LabServer, row: dict[str, Any], model: str) -> dict[str, Any]:
     """Prove one sabotaged server; the row of the result."""
     begun = time.monotonic()
-    _, document, _ = saboteurs.prove(url, *TOKENS)
+    asked = ("--witness", "counters,log", "--log", str(running_server.log_path)) if "witness" in row else ()
+    _, document, _ = saboteurs.prove(running_server.url, *TOKENS, *asked)
+    said = {one["witness"]: one["says"] for one in document["witnesses"]}
     reason = (document["reason"] or {}).get("id", "")
     done = {
         "id": row["id"],
         "model": model,
         "verdict": document["verdict"],
         "reason": reason,
-        "deserved": (document["verdict"], reason) == (row["verdict"], row["reason"]),
+        "deserved": (document["verdict"], reason) == (row["verdict"], row["reason"])
+        and ("witness" not in row or said[row["witness"]] == row["says"]),
         "checks": {one["check"]: one["status"] for one in document["answers"]["checks"]},
         "figures": {name: value for one in document["answers"]["checks"] for name, value in one["figures"].items()},
         "seconds": round(time.monotonic() - begun, 1),
@@ -72,24 +77,34 @@ def running(rows: list[dict[str, Any]], model: str, tp: int) -> list[dict[str, A
     with started(saboteurs.spec(model=model, tp=tp)) as running_server:
         for row in rows:
             saboteurs.say(row["words"])
-            done.append(judged(running_server.url, row, model))
+            done.append(judged(running_server, row, model))
     return done
 
 
-def starting(row: dict[str, Any]) -> dict[str, Any]:
-    """A server that is broken from its start on."""
-    saboteurs.say(row.get("words", ""))
-    more = {name: row[name] for name in ("env", "model", "tp", "profile") if name in row}
-    spec = saboteurs.spec(**more, flags=tuple(row.get("flags", ())))
-    model = row.get("model", "dense")
-    try:
-        with started(spec) as running_server:
-            return judged(running_server.url, row, model)
-    except FastfillError as error:
-        # Where no server comes up the deserved reason is what its log must say.
-        named = row["verdict"] == "no server" and row["reason"] in (error.detail or "")
-        done = {"verdict": "no server", "reason": row["reason"] if named else error.what, "deserved": named}
-        return {"id": row["id"], "model": model, **done, "checks": {}, "figures": {}, "seconds": 0.0}
+def starting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Servers that are broken from their start on; rows of the same server follow each other."""
+    done: list[dict[str, Any]] = []
+    for made, group in itertools.groupby(rows, key=lambda row: {name: row.get(name) for name in MADE_OF}):
+        same = list(group)
+        saboteurs.say(same[0].get("words", ""))
+        more = {name: value for name, value in made.items() if value}
+        try:
+            with started(saboteurs.spec(**more | {"flags": tuple(more.get("flags", ()))})) as running_server:
+                for row in same:
+                    saboteurs.say(row.get("words", ""))
+                    done.append(judged(running_server, row, row.get("model", "dense")))
+        except FastfillError as error:
+            done += [_no_server(row, error) for row in same]
+    return done
+
+
+def _no_server(row: dict[str, Any], error: FastfillError) -> dict[str, Any]:
+    """Where no server comes up the deserved reason is what its log must say."""
+    named = row["verdict"] == "no server" and row["reason"] in (error.detail or "")
+    done = {"verdict": "no server", "reason": row["reason"] if named else error.what, "deserved": named}
+    done = {"id": row["id"], "model": row.get("model", "dense"), **done, "checks": {}, "figures": {}, "seconds": 0.0}
+    print(json.dumps(done), flush=True)
+    return done
 
 
 def parts(table: list[dict[str, Any]]) -> dict[str, Callable[[], list[dict[str, Any]]]]:
@@ -101,8 +116,8 @@ def parts(table: list[dict[str, Any]]) -> dict[str, Callable[[], list[dict[str, 
         "dense": lambda: running(one, "dense", 1),
         "needle": lambda: running([row for row in one if of_answers(row)], "needle", 1),
         "tp2": lambda: running([row for row in words if row.get("tp")], "dense", 2),
-        "start-a": lambda: [starting(row) for row in starts[::2]],
-        "start-b": lambda: [starting(row) for row in starts[1::2]],
+        "start": lambda: starting(starts),
+        "hybrid": lambda: running([row for row in one if row.get("hybrid")], "hybrid", 1),
     }
 
 

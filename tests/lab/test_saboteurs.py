@@ -60,19 +60,19 @@ def test_in_front_of_the_server(dense: LabServer, row: dict[str, Any]) -> None:
 def test_its_own_prefix_hides_a_kernel_that_a_clean_fallback_shows(dense: LabServer) -> None:
     """Why the comparison is as it is: the repeat reads the keys and values that the wrong pass wrote."""
     saboteurs.say("noncausal")
-    client, ids = Client(dense), prompt(300)
+    client, ids = Client(dense), prompt(289)
 
     def ask(rid: str) -> Said:
         answer = client.generate(
             ids, rid=rid, new=TOKENS, return_logprob=True, top_logprobs_num=TOP, extra_key=rid[-8:]
         )
-        attempt = Attempt(rid=rid, prompt_tokens=300, answer="answered")
+        attempt = Attempt(rid=rid, prompt_tokens=289, answer="answered")
         return Said(attempt=attempt, tokens=tuple(answer["output_ids"]), top=top_of(answer))
 
     wrong, repeat = ask("wrong-own-pref"), ask("again-own-pref")
     clean = ask("fastfill-fallback-own-clean-1")
     assert client.passes("again-own-pref")[0]["prefix"] == [288]
-    assert difference(wrong, repeat).mean < MEAN_BOUND / 10
+    assert difference(wrong, repeat).mean < MEAN_BOUND / 2
     assert difference(wrong, clean).mean > MEAN_BOUND
 
 

@@ -172,6 +172,14 @@ def test_every_row_is_told_apart_and_made() -> None:
     assert all(row["verdict"] in EXIT_CODES or row["id"] == "start-raises" for row in ROWS)
 
 
+@pytest.mark.parametrize("row", of_kind("elsewhere"))
+def test_what_other_tests_run_is_there(row: dict[str, Any]) -> None:
+    file, _, name = row["where"].partition("::")
+    text = (Path(__file__).resolve().parents[2] / file).read_text()
+    assert f"def {name}(" in text
+    assert row["reason"] in text or row["verdict"] in text
+
+
 @pytest.mark.parametrize("row", of_kind("evidence"))
 def test_recorded(row: dict[str, Any]) -> None:
     verdict = decide(MAKERS[row["id"]]())

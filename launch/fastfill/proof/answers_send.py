@@ -32,8 +32,8 @@ FALLBACK_PREFIX = f"{FALLBACK_RID_PREFIX}answer-"
 TOKENS = 8
 """Generated tokens of a comparison: later ones read the keys and values of every prompt row, the first only its own."""
 TOP = 20
-WORDS = 64
-"""Generated tokens of an answer in plain words: five numbers and their commas."""
+WORDS = 40
+"""Generated tokens of an answer in plain words: five numbers of four digits and their commas, a token each."""
 SHORT = 61
 """A prompt inside the kernel's first tile, of no round length."""
 
@@ -80,6 +80,8 @@ def compare(visit: Visit, evidence: Evidence) -> Evidence:
             if sides is None:
                 break
             pairs.append(Pair(fast=sides[0], fallback=sides[1]))
+        if any(one.answer != "refused" and hopeless(one) for one in spoiled):
+            break
         searches += _hunt(visit, _task(evidence), place, spoiled)
     refused = next((one.detail for one in spoiled if one.answer == "refused"), "")
     found = AnswersEvidence(

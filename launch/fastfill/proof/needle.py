@@ -55,7 +55,7 @@ def shortest_token_prompt() -> int:
 
 def text_prompt(characters: int, chance: random.Random) -> TextPrompt:
     """About ``characters`` of plain English with five codes in it, and a question for all of them."""
-    codes = [str(number) for number in chance.sample(range(10_000, 100_000), len(DEPTHS))]
+    codes = [str(number) for number in chance.sample(range(1000, 10_000), len(DEPTHS))]
     question = (
         f"What are the codes of the {', '.join(_COLOURS[:-1])} and {_COLOURS[-1]} gates, in this order? "
         "Answer with the five numbers alone, separated by commas."

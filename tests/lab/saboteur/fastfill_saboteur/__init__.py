@@ -73,6 +73,7 @@ class Sabotage:
         self.file = file
         self.words: frozenset[str] = frozenset()
         self.gate: dict[str, Any] = {}
+        self.faults = [name for name in os.environ.get("AITER_EMULATOR_FAULT", "").split(",") if name]
 
     def read(self) -> None:
         """Look at the file; a word that nobody knows must not look like a sound server."""
@@ -85,7 +86,7 @@ class Sabotage:
             faults = [part for word in words - known if ":" not in word for part in word.split("+")]
             unknown = set(faults) - set(FAULTS)
             assert not unknown, unknown
-            os.environ["AITER_EMULATOR_FAULT"] = ",".join(faults)
+            os.environ["AITER_EMULATOR_FAULT"] = ",".join([*self.faults, *faults])
             # It counts calls to know the layer, and some of our modes leave an odd number behind.
             _asm._answer_faults = AnswerFaults()
             self.words = words
