@@ -82,7 +82,7 @@ def test_the_needle_model_finds_everything_and_loses_it_under_a_wrong_kernel(nee
     logprobs, needles = document["answers"]["checks"]
     assert (code, logprobs["status"], needles["status"]) == (0, "right", "right")
     assert needles["figures"] == {"needles": 5.0, "found": 5.0, "lost": 0.0}
-    saboteurs.say("heads_swapped")
+    saboteurs.say("unwritten_rows")
     code, document, _ = saboteurs.prove(needle.url, *SHORTER)
     logprobs, needles = document["answers"]["checks"]
     assert (code, document["verdict"]) == (1, "WRONG")
