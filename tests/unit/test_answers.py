@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastfill.proof import needle
-from fastfill.proof.answers import LOST_BOUND, MEAN_BOUND, WORST_BOUND, judge_answers
+from fastfill.proof.answers import LOST_BOUND, MEAN_BOUND, POOLED_BOUND, WORST_BOUND, judge_answers
 from fastfill.proof.answers_compare import difference
 from fastfill.proof.answers_seen import AnswersEvidence, Guesses, Hidden, Pair, Said, Search
 from fastfill.proof.answers_send import lengths
@@ -75,7 +75,7 @@ def test_nothing_seen_is_nothing_said() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "status", "finding"),
     [
-        ((place(MEAN_BOUND * 0.9),) * 3, (place(),) * 3, "right", ""),
+        ((place(POOLED_BOUND * 0.9),) * 3, (place(),) * 3, "right", ""),
         ((place(MEAN_BOUND * 1.1),) * 3, (place(),) * 3, "wrong", "answers_differ"),
         ((place(),) * 39 + (place(WORST_BOUND * 1.1),), (place(),) * 40, "wrong", "answers_differ"),
         ((place(),) * 39 + (place(WORST_BOUND * 0.9),), (place(),) * 40, "right", ""),
@@ -94,6 +94,13 @@ def test_one_wrong_prompt_is_not_thinned_out_by_right_ones() -> None:
     answers = judge_answers(AnswersEvidence(pairs=(GOOD,) * 20 + (wrong,), searches=(FOUND,)))
     assert (answers.status, answers.finding) == ("wrong", "answers_differ")
     assert f"at {TOKENS} tokens" in answers.detail
+
+
+def test_a_fault_that_is_mild_at_each_prompt_shows_over_all_of_them() -> None:
+    assert POOLED_BOUND < MEAN_BOUND
+    mild = pair((place((POOLED_BOUND + MEAN_BOUND) / 2),) * 3, (place(),) * 3)
+    assert judged(pairs=(mild,) * 3) == ("wrong", "answers_differ")
+    assert judged(pairs=(mild, GOOD, GOOD)) == ("right", "")
 
 
 def test_what_follows_a_parting_is_not_compared() -> None:
