@@ -49,6 +49,8 @@ def test_the_whole_proof_is_quick_and_its_evidence_replays(lab_server: Start, tm
     assert seconds < 30 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     if (tmp_path / "memory").exists():
         assert int((tmp_path / "memory").read_text().split()[-1]) < 300_000, "kilobytes"
+    stack = json.loads((tmp_path / "e" / "stack.json").read_text())
+    assert len(stack["kernel_files"]["pp0 dp0 tp0"]["fwd_hd256_fp8_causal_group.co"]) == 64
     code, again = replay(tmp_path / "e")
     assert (code, again["verdict"], again["witnesses"]) == (0, "FIRED", document["witnesses"])
     assert {one["says"] for one in again["witnesses"]} == {"seen"}
