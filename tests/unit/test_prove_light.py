@@ -32,6 +32,7 @@ def http() -> Iterator[HTTPServer]:
 def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
     monkeypatch.setattr(visit, "SETTLE_S", 0.2)
     monkeypatch.setattr(pace, "WATCH_S", 0.2)
+    monkeypatch.setattr(pace, "SPACE_S", 1.0)
     http.clear()
     return ContractServer(http)
 

@@ -81,6 +81,9 @@ def _send_and_read(visit: Visit, evidence: Evidence) -> Evidence:
     )
     for step in steps:
         evidence = step.run(visit, evidence)
+    if server.left_running:
+        admin = "; a server with an admin key wants that: --admin-api-key-file FILE" if not server.admin_key else ""
+        talk.check("abort", "note", f"{server.left_running} request(s) could not be dropped and run on{admin}")
     evidence = evidence.model_copy(update={"deadline_passed": deadline.passed()})
     try:
         return _with_log(visit, _read_again(server, evidence))

@@ -32,7 +32,8 @@ class Server:
 
     Attributes:
         info: What /server_info answered last, with whatever secrets are in it.
-        sent: The bodies that /generate was sent, in order.
+        sent: The bodies that were sent as requests, in order.
+        left_running: Requests that nobody waits for and that the server would not drop.
     """
 
     def __init__(self, transport: Transport, *, admin_key: str | None = None) -> None:
@@ -41,6 +42,7 @@ class Server:
         self.admin_key = admin_key
         self.info: dict[str, Any] = {}
         self.sent: list[dict[str, Any]] = []
+        self.left_running = 0
 
     def facts(self) -> ServerFacts:
         """``/server_info``, or ``/get_server_info`` on servers older than that name.
@@ -149,7 +151,7 @@ class Server:
         try:
             self.transport.post("/abort_request", {"rid": rid}, timeout_s=2.0, key=self.admin_key)
         except FastfillError:
-            return
+            self.left_running += 1
 
     def start_profile(self, folder: str, steps: int) -> str:
         """``/start_profile`` for CPU and GPU; returns why the server did not, empty if it did.
