@@ -15,6 +15,7 @@ from fastfill.proof.counters import rise
 from fastfill.proof.evidence import Attempt, Evidence
 from fastfill.proof.load import cost as load_cost
 from fastfill.proof.load import load
+from fastfill.proof.logsource import check as check_log
 from fastfill.proof.logsource import read as read_log
 from fastfill.proof.pace import pace, watch
 from fastfill.proof.probe import CONTROL_RID_PREFIX, RID_PREFIX, Length, length
@@ -32,8 +33,11 @@ def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Eviden
     """Read, probe and read again.
 
     Raises:
+        UsageError: The log is not where it was said to be.
         FastfillError: The server cannot be reached, is no SGLang server, or answers what we cannot read.
     """
+    if "log" in plan.witnesses:
+        check_log(plan.log)
     facts = server.facts()
     talk.check("server", "ok", f"SGLang {facts.version}, tp {facts.tp_size}, {facts.model_path}")
     status = server.status()

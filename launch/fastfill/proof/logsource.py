@@ -35,6 +35,7 @@ def read(source: Source, since: float) -> LogEvidence:
     Raises:
         UsageError: A named file, container or unit is not there, or cannot be read.
     """
+    check(source)
     if source.file is not None:
         return _file(source.file, since)
     if source.container:
@@ -47,6 +48,31 @@ def read(source: Source, since: float) -> LogEvidence:
     return LogEvidence(source="none", problem="no log was given: --container NAME, --log FILE or --journal UNIT")
 
 
+def check(source: Source) -> None:
+    """Look whether a named source is there, before anything is sent.
+
+    Raises:
+        UsageError: It is not, or cannot be read.
+    """
+    if source.file is not None:
+        try:
+            source.file.open("rb").close()
+        except OSError as error:
+            raise _unreadable(source.file, error) from error
+    elif source.container:
+        _run(["docker", "container", "inspect", "--format", "{{.Id}}", source.container], "container", source.container)
+    elif source.journal:
+        _run(["journalctl", "--no-pager", "--quiet", "-n", "1", "-u", source.journal], "journal's unit", source.journal)
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"cannot read the log: {error.strerror or error}",
+        where=str(path),
+        next_step="give --log a file that you may read: the server's output, or kernels.jsonl of its state folder",
+    )
+
+
 def _file(path: Path, since: float) -> LogEvidence:
     name = f"file {path.name}"
     try:
@@ -55,11 +81,7 @@ def _file(path: Path, since: float) -> LogEvidence:
         with path.open("rb") as file:
             return scan(name, iter(lambda: file.readline(_LONGEST_READ), b""))
     except OSError as error:
-        raise UsageError(
-            f"cannot read the log: {error.strerror or error}",
-            where=str(path),
-            next_step="give --log a file that you may read: the server's output, or kernels.jsonl of its state folder",
-        ) from error
+        raise _unreadable(path, error) from error
 
 
 def _kept(name: str, kept: tuple[Record, ...], since: float) -> LogEvidence:
@@ -71,7 +93,6 @@ def _kept(name: str, kept: tuple[Record, ...], since: float) -> LogEvidence:
 
 
 def _container(name: str, since: float) -> LogEvidence:
-    _run(["docker", "container", "inspect", "--format", "{{.Id}}", name], "container", name)
     found = scan(f"container {name}", _stream(["docker", "logs", name]))
     if found.lines and found.reaches_start:
         return found
@@ -90,7 +111,6 @@ def _container(name: str, since: float) -> LogEvidence:
 
 
 def _journal(unit: str) -> LogEvidence:
-    _run(["journalctl", "--no-pager", "--quiet", "-n", "1", "-u", unit], "journal's unit", unit)
     found = scan(f"journal of {unit}", _stream(["journalctl", "--no-pager", "--quiet", "-o", "cat", "-a", "-u", unit]))
     if found.size == 0:
         return found.model_copy(update={"problem": "the journal has no line of this unit"})
