@@ -14,6 +14,8 @@ FILES = sorted((ROOT / "results").glob("*.json"))
 sys.path.insert(0, str(ROOT / "bench"))
 from stamp import source_sha256
 
+from fastfill.lab import stacks
+
 QUANTIZE = json.loads((ROOT / "results" / "quantize-nvidia-h200.json").read_text())
 
 
@@ -60,3 +62,28 @@ def test_gate_and_witness_cost_less_than_their_bounds() -> None:
     cases = {(row["case"], row["batch"]) for row in document["rows"]}
     assert cases >= {(case, batch) for case in ("flag off", "flag on") for batch in (1, 64, 256)} | {("witness", 1)}
     assert all(row["added_us"] < row["bound_us"] for row in document["rows"])
+
+
+SWEEP = ROOT / "results" / "sweep.json"
+
+
+@pytest.mark.skipif(not SWEEP.exists(), reason="nobody has committed the result of make sweep yet")
+def test_every_release_did_what_explain_says() -> None:
+    """Each stack of the lab, each kind of model; FIRED is said where the path fired, and nowhere else."""
+    document = json.loads(SWEEP.read_text())
+    swept = {(row["stack"], row["model"], row["kv"]) for row in document["rows"]}
+    models = {("dense", "auto"), *((f"dense{kind}", "fp8_e4m3") for kind in ("", "-gqa6", "-hd128", "-scales"))}
+    assert swept >= {(stack, *model) for stack in stacks.names() for model in models}
+    assert swept >= {(stack, "hybrid", "fp8_e4m3") for stack in ("sglang-0.5.16", "sglang-0.5.23")}
+    for row in document["rows"]:
+        seen = row["observed"]
+        assert row["predicted"] == seen["verdict"], row
+        if seen["verdict"] == "crashes":
+            assert "invalid argument for fmha_fwd" in seen["error"], row
+            continue
+        fired = seen["verdict"] in ("fires", "conditional", "wrong")
+        assert (row["proof"]["verdict"] in ("FIRED", "WRONG")) == fired, row
+        assert row["proof"]["verdict"] in ("FIRED", "WRONG", "NOT_FIRED"), row
+        if fired:
+            assert (max(seen["delta"].values()) > 0.2) == (seen["verdict"] == "wrong"), row
+    assert {row["predicted"] for row in document["rows"]} == {"fires", "conditional", "never", "crashes", "wrong"}
