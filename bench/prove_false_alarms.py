@@ -26,7 +26,6 @@ SOURCES = [
     "bench/prove_false_alarms.py",
     *(f"launch/fastfill/proof/{name}.py" for name in ("answers", "answers_compare", "answers_seen", "answers_send")),
     *(f"launch/fastfill/proof/{name}.py" for name in ("contradicted", "needle", "side")),
-    "launch/fastfill/lab/models.py",
     "launch/fastfill/lab/needle/model.safetensors",
 ]
 

@@ -35,7 +35,6 @@ SOURCES = [
     "tests/lab/saboteur/fastfill_saboteur/__init__.py",
     *(f"launch/fastfill/proof/{name}.py" for name in ("answers", "answers_compare", "answers_seen", "answers_send")),
     *(f"launch/fastfill/proof/{name}.py" for name in ("contradicted", "needle", "side")),
-    "launch/fastfill/lab/models.py",
     "launch/fastfill/lab/needle/model.safetensors",
     *(f"launch/fastfill/lab/emulator/aiter/{name}.py" for name in ("_asm", "_math", "faults")),
 ]
