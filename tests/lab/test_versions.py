@@ -23,16 +23,20 @@ CASES = [
 ]
 
 
+PROVEN = [case for case in CASES if case.stack != "sglang-0.5.16" and case.model != "dense-hd128"]
+"""The default stack is proven in test_prove_live.py; each proof takes several seconds."""
+
+
 @pytest.fixture(scope="module")
 def rows() -> dict[Case, Row]:
     """Two servers at a time: each keeps one core busy while it starts."""
-    return dict(zip(CASES, run_all(CASES, [free_port(), free_port()]), strict=True))
+    return dict(zip(CASES, run_all(CASES, [free_port(), free_port()], PROVEN), strict=True))
 
 
 def test_predicted_beside_observed(rows: dict[Case, Row], capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print("\n" + table(list(rows.values())))
-    assert {row.predicted for row in rows.values()} >= {"fires", "conditional", "never"} - {"fires"}
+    assert {row.predicted for row in rows.values()} == {"conditional", "never"}, "no patched stack lets a prefill crash"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -42,7 +46,8 @@ def test_the_server_does_what_explain_says(rows: dict[Case, Row], case: Case) ->
     if row.observed.verdict != "crashes":
         fired = row.observed.verdict in ("fires", "conditional")
         assert any(name == "asm/256" for name in row.observed.kernels) == fired
-        assert row.proof["verdict"] == ("FIRED" if fired else "NOT_FIRED")
+        if case in PROVEN:
+            assert row.proof["verdict"] == ("FIRED" if fired else "NOT_FIRED")
         assert row.observed.delta["fresh"] < 0.2
 
 
