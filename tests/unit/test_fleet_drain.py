@@ -1,0 +1,150 @@
+"""Draining, entering, reconciling and watching over HTTP; the real router and servers are used in tests/ansible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from fastfill.fleet import cli, drain, places, probing, routers
+from fastfill.fleet.places import Instance
+from fastfill.fleet.routers import Step, Worker
+from fastfill.fleet.soak import Limits
+
+
+class Cluster:
+    """One router and one server behind the same address, as sglang-router 0.3.2 and SGLang answer."""
+
+    def __init__(self, http: HTTPServer, root: Path) -> None:
+        self.url = http.url_for("").rstrip("/")
+        self.workers: list[str] = []
+        self.busy = [0]
+        self.requests = 0
+        self.refuses = False
+        http.expect_request("/workers", method="GET").respond_with_handler(self.listed)
+        http.expect_request("/workers", method="POST").respond_with_handler(self.added)
+        http.expect_request("/workers/w1", method="DELETE").respond_with_handler(self.removed)
+        http.expect_request("/metrics/").respond_with_handler(self.metrics)
+        self.instance = Instance(root, "main")
+        self.instance.folder.mkdir(parents=True)
+        places.write(self.instance.folder / "instance.json", {"url": self.url, "routers": [self.url]})
+
+    def listed(self, request: Request) -> Response:
+        if self.refuses:
+            return Response("no", 401)
+        found = [{"id": "w1", "url": url, "is_healthy": True} for url in self.workers]
+        return Response(json.dumps({"workers": found}), content_type="application/json")
+
+    def added(self, request: Request) -> Response:
+        assert request.json is not None
+        self.workers.append(request.json["url"])
+        return Response("", 202)
+
+    def removed(self, request: Request) -> Response:
+        self.workers.clear()
+        return Response("", 202)
+
+    def metrics(self, request: Request) -> Response:
+        busy = self.busy.pop(0) if len(self.busy) > 1 else self.busy[0]
+        self.requests += 300
+        return Response(f"sglang:num_running_reqs {busy}\nsglang:num_requests_total {self.requests}\n")
+
+
+@pytest.fixture
+def cluster(httpserver: HTTPServer, tmp_path: Path) -> Cluster:
+    return Cluster(httpserver, tmp_path)
+
+
+def test_what_a_router_is_told() -> None:
+    listed = [Worker("1", "http://a:1/", True), Worker("2", "http://b:1", True)]
+    assert routers.plan({"http://a:1": True}, listed) == []
+    assert routers.plan({"http://a:1": False, "http://c:1": True}, listed) == [
+        Step("remove", "http://a:1", "1"),
+        Step("add", "http://c:1"),
+    ]
+
+
+def test_in_and_out_and_in_again_is_told_once(cluster: Cluster) -> None:
+    assert drain.enter(cluster.instance, 5) | {"done": []} == {"ok": True, "why": "", "done": [], "changed": True}
+    assert drain.enter(cluster.instance, 5)["done"] == [] and cluster.workers == [cluster.url]
+    assert drain.leave(cluster.instance, 5)["ok"] and cluster.workers == []
+
+
+def test_a_drain_waits_until_it_is_idle(cluster: Cluster) -> None:
+    drain.enter(cluster.instance, 5)
+    cluster.busy = [3, 1, 0]
+    done = drain.drain(cluster.instance, 20)
+    assert done["ok"] and done["left"] == 0 and done["waited_s"] >= 1.5
+    assert not cluster.instance.in_service() and cluster.workers == []
+
+
+def test_a_server_that_stays_busy_is_left_alone_and_put_back(cluster: Cluster) -> None:
+    drain.enter(cluster.instance, 5)
+    cluster.busy = [7]
+    done = drain.drain(cluster.instance, 1)
+    assert not done["ok"] and "7 requests are still there" in done["why"]
+    assert cluster.instance.in_service() and cluster.workers == [cluster.url]
+
+
+def test_a_dead_server_is_drained_and_a_router_that_is_away_is_no_hindrance(cluster: Cluster) -> None:
+    gone = {"url": "http://127.0.0.1:1", "routers": ["http://127.0.0.1:1", cluster.url]}
+    places.write(cluster.instance.folder / "instance.json", gone)
+    assert drain.drain(cluster.instance, 5)["ok"]
+
+
+def test_the_timer_brings_back_what_a_restarted_router_forgot(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.instance.serve(True)
+    assert cli.main(["--root", str(tmp_path), "reconcile"]) == 0
+    assert cluster.workers == [], "what was never proven gets no requests"
+    cluster.instance.release("a").mkdir(parents=True)
+    places.write(cluster.instance.release("a") / "release.json", {"schema": 1})
+    cluster.instance.point("proven", "a")
+    for _ in range(2):
+        assert cli.main(["--root", str(tmp_path), "reconcile"]) == 0
+    assert cluster.workers == [cluster.url]
+    assert '"changed": false' in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_who_serves_is_who_answers_and_is_in_the_routers(cluster: Cluster) -> None:
+    urls = [cluster.url, "http://127.0.0.1:1"]
+    assert probing.serving(urls, []) == [cluster.url]
+    assert probing.serving(urls, [cluster.url]) == []
+    cluster.workers = [cluster.url]
+    assert probing.serving(urls, [cluster.url]) == [cluster.url]
+    cluster.refuses = True
+    assert probing.serving(urls, [cluster.url]) == [cluster.url]
+
+
+def test_a_canary_is_watched_until_it_is_judged(cluster: Cluster) -> None:
+    told = probing.watch([cluster.url], [], Limits(requests=500), soak_s=0, timeout_s=9, every=0.01)
+    assert told["state"] == "good" and told["canary"]["requests"] >= 500
+    gone = probing.watch(["http://127.0.0.1:1"], [], Limits(), soak_s=0, timeout_s=9, every=0.01)
+    assert (gone["state"], gone["why"]) == ("bad", ["it does not answer any more"])
+    lonely = probing.watch([cluster.url], [], Limits(requests=10**6), soak_s=0, timeout_s=0.02, every=0.01)
+    assert lonely["state"] == "bad" and "of 1000000 requests" in lonely["why"][0]
+
+
+def test_a_run_that_lost_the_lock_is_refused_by_the_host(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = ["--root", str(tmp_path)]
+    assert cli.main([*root, "fence", "--rollout", "new", "--epoch", "2"]) == 0
+    assert cli.main([*root, "leave", "main", "--rollout", "old", "--epoch", "1"]) == 1
+    assert "this host obeys rollout new" in capsys.readouterr().err
+
+
+def test_the_lock_and_the_audit_log_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = ["--root", str(tmp_path)]
+    take = [*root, "lease", "acquire", "--rollout", "r1", "--owner", "ann@desk"]
+    assert cli.main(take) == 0
+    assert cli.main([*take[:-3], "r2", "--owner", "bob@desk"]) == 4
+    assert "ann@desk is changing this cluster" in capsys.readouterr().err
+    assert cli.main([*root, "lease", "raise", "--epoch", "7"]) == 0
+    assert cli.main([*root, "audit", "--entry", '{"what": "began"}']) == 0
+    assert cli.main([*root, "audit"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["entries"][0]["what"] == "began"
