@@ -126,8 +126,11 @@ def work(url: str) -> dict[str, float]:
 def serve(
     label: str, flags: tuple[int, int], traces: dict[int, Any], arguments: Any, folder: Path
 ) -> list[dict[str, Any]]:
-    """One server: calibrate, send every trace some times, compare."""
+    """One server: calibrate, send every trace some times, compare. What is in the folder already is not run again."""
     chunk, most = flags
+    done = folder / f"{chunk}-{most}.rows.json"
+    if done.is_file():
+        return [{**row, "setting": label} for row in json.loads(done.read_text())]
     log = folder / f"{chunk}-{most}.jsonl"
     words = ("--chunked-prefill-size", str(chunk), "--max-prefill-tokens", str(most), "--disable-radix-cache")
     spec = LabSpec(
@@ -165,6 +168,7 @@ def serve(
             }
             rows.append(row)
             print(row, flush=True)
+    done.write_text(json.dumps(rows))
     return rows
 
 
@@ -186,12 +190,14 @@ def main() -> None:
     parser.add_argument("--traces", type=int, default=4)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--port", type=int, default=34040)
+    parser.add_argument("--keep", type=Path, help="folder for logs and rows; a run that was cut goes on there")
     parser.add_argument("--out", type=Path, help="write the result file here")
     arguments = parser.parse_args()
     traces = {seed: trace(seed) for seed in range(arguments.traces)}
     found = rules(arguments.stack.removeprefix("sglang-").removesuffix("-unpatched"), gfx950=False)
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+        folder = (arguments.keep or Path(place)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
         rows = []
         for label, flags in UPSTREAM.items():
             rows += serve(label, flags, traces, arguments, folder)

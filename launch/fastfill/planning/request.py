@@ -8,6 +8,7 @@ from typing import Literal
 
 from fastfill.planning.tree import WIDTH, Node
 
+_ANSWERS = -(1 << 61)
 Kind = Literal["extend", "mixed", "decode"]
 
 
@@ -94,7 +95,8 @@ class Request:
         if self.full_key:
             return self.full_key[:wanted]
         start = len(self.key) // WIDTH
-        own = -((self.number + 1) << 24)
+        # Below every number that a trace's own hashes can give.
+        own = _ANSWERS - (self.number << 24)
         return self.key + array("q", range(own + start, own + wanted // WIDTH)).tobytes()
 
 
