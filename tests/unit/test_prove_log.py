@@ -54,6 +54,15 @@ def test_only_what_follows_the_last_start_counts() -> None:
     assert judged(log).name == "DISAGREE"
 
 
+def test_a_start_of_newer_releases_is_one_too() -> None:
+    """From 0.5.19 on SGLang prints its arguments as a dictionary."""
+    start = b"[2026-01-02 03:04:05] server_args={'model_path': 'm', 'random_seed': 77, 'port': 30000}\n"
+    log = found(start.replace(b"77", b"76"), LINE, start)
+    assert (log.lines, log.reaches_start, log.seed) == ((), True, 77)
+    assert judged(log).name == "DISAGREE"
+    assert word(judged(found(start, LINE), seed=78))[0] == "cannot_say", "the log of another start"
+
+
 def test_arguments_that_are_printed_twice_are_one_start() -> None:
     assert len(found(START, LINE, START).lines) == 1
     other = START.replace(b"77", b"78")

@@ -13,7 +13,7 @@ from evidence_maker import attempt, evidence, one_pass, rank, rank_status, statu
 
 from fastfill.proof.traces import TraceEvidence, TraceRank, rank_of, read
 from fastfill.proof.verdict import Verdict, decide
-from fastfill.proof.wire import Pass, RankPasses
+from fastfill.proof.wire import Pass, Rank, RankPasses
 
 ROCM = Path(__file__).parent / "traces" / "rocm-1700000000.5-TP-1.trace.json"
 OURS = "_ZN5aiter38fmha_fwd_hd256_fp8_causal_group_gfx950E"
@@ -72,6 +72,20 @@ def word(verdict: Verdict) -> tuple[str, str]:
 def test_as_many_kernels_as_calls_is_seen() -> None:
     assert word(judged((traced(2),)))[0] == "seen"
     assert word(judged((traced(2), traced(2, 1)), tp=2))[0] == "seen"
+
+
+def test_data_parallel_ranks_are_told_apart() -> None:
+    """Whole replicas share tp 0 and have their own names; where attention alone is data parallel, names say dp 0."""
+    mine = one_pass("t1", number=7)
+    replicas = (Rank(pp=0, dp=0, tp=0), Rank(pp=0, dp=1, tp=0))
+    between = tuple(RankPasses(rank=one, pid=100, passes=(mine,)) for one in replicas)
+    files = tuple(TraceRank(rank=one, file=f"a-TP-0-DP-{one.dp}.trace.json", kernels={OURS: 2}) for one in replicas)
+    assert word(judged(files, between=between))[0] == "seen"
+    assert word(judged((files[0], files[1].model_copy(update={"kernels": {OURS: 1}})), between=between))[0] == (
+        "contradicts"
+    )
+    between = tuple(RankPasses(rank=Rank(pp=0, dp=tp, tp=tp), pid=100, passes=(mine,)) for tp in (0, 1))
+    assert word(judged((traced(2), traced(2, 1)), tp=2, between=between))[0] == "seen"
 
 
 def test_fewer_kernels_than_calls_contradict() -> None:

@@ -2,7 +2,8 @@
 
 Facts: aiter prints ``[aiter] LoadKernel: <symbol> hsaco: <file>`` to stdout once a process, when a kernel is first
 used, at log level INFO (csrc/include/aiter_hip_common.h); the line names neither a process nor a rank. SGLang prints
-``server_args=ServerArgs(…)`` once at each start, with the seed that /server_info repeats.
+``server_args=ServerArgs(…)`` once at each start, from 0.5.19 on ``server_args={…}``, with the seed that /server_info
+repeats.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ KEPT = 64
 """Lines that the evidence keeps: one a process is expected."""
 
 _WHOLE = re.compile(rb"\[aiter\] LoadKernel: (\S+) hsaco: (\S+?\.co)")
-_START = re.compile(rb"server_args=ServerArgs\(")
-_SEED = re.compile(rb"\brandom_seed=(\d+)")
+_START = re.compile(rb"server_args=(?:ServerArgs\(|\{)")
+_SEED = re.compile(rb"\brandom_seed(?:=|['\"]: )(\d+)")
 _SIGN = b"LoadKernel"
 
 

@@ -92,7 +92,7 @@ def of_trace(evidence: Evidence, trace: TraceEvidence) -> Word:
         return Word("trace", "cannot_say", trace.problem)
     status = evidence.status_after or evidence.status_before
     said = [_rank_says(one, trace, _patched(status)) for one in trace.ranks]
-    seen = {one.rank for one, word in zip(trace.ranks, said, strict=True) if word.says == "seen"}
+    seen = {_in_ring(trace, one.rank) for one, word in zip(trace.ranks, said, strict=True) if word.says == "seen"}
     bad: tuple[Says, ...] = ("contradicts", "cannot_say")
     for says in bad:
         given = [word.detail for word in said if word.says == says]
@@ -139,8 +139,17 @@ def _all_calls(trace: TraceEvidence, rank: Rank) -> int:
 
 
 def _between(trace: TraceEvidence, rank: Rank) -> list[Pass]:
-    # A trace's name has no data-parallel rank where attention alone is data parallel; tp then tells all ranks apart.
-    return [one for ranked in trace.between if ranked.rank.tp == rank.tp for one in ranked.passes]
+    wanted = _in_ring(trace, rank)
+    return [one for ranked in trace.between if ranked.rank == wanted for one in ranked.passes]
+
+
+def _in_ring(trace: TraceEvidence, rank: Rank) -> Rank:
+    """The ring's name of the rank that a trace's name says.
+
+    A trace's name has no data-parallel rank where attention alone is data parallel; tp then tells all ranks apart.
+    """
+    same = [ranked.rank for ranked in trace.between if ranked.rank.tp == rank.tp]
+    return same[0] if len(same) == 1 else rank
 
 
 def _fast(one: Pass) -> int:
