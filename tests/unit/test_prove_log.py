@@ -85,6 +85,7 @@ def test_one_line_for_two_processes_that_call_it_contradicts() -> None:
     ("lines", "state", "why"),
     [
         ((b"Prefill batch\n",), {}, "does not reach back"),
+        ((LINE, LINE), {}, "does not say which start"),
         ((START,), {"aiter_log_level": "warning"}, "AITER_LOG_LEVEL=warning hides it"),
         ((START, LINE[:40], LINE[41:]), {}, "torn"),
         ((START, b"[aiter] Load\xffKernel"), {}, "not UTF-8"),

@@ -15,7 +15,7 @@ from evidence_maker import attempt, evidence, one_pass, rank
 from junitparser import Failure, JUnitXml
 from pytest_httpserver import HTTPServer
 
-from fastfill.errors import FastfillError
+from fastfill.errors import FastfillError, UsageError
 from fastfill.proof import folder, run, visit
 from fastfill.proof.loglines import LogEvidence
 from fastfill.proof.redact import redacted
@@ -206,6 +206,34 @@ def test_a_hand_made_rocm_trace_replays(tmp_path: Path) -> None:
     )
     folder.seal(place)
     with pytest.raises(FastfillError, match="DISAGREE"):
+        run.replay(place)
+
+
+def test_only_the_sealed_folder_is_judged(tmp_path: Path) -> None:
+    """A folder that was sealed again, with a trace, or a whole file, from elsewhere."""
+    with ROCM.open("rb") as file:
+        found = read(ROCM.name, file)
+    mine = one_pass("t1", number=7)
+    between = (RankPasses(rank=rank(1), pid=101, passes=(mine,)),)
+    trace = TraceEvidence(attempts=(attempt("t1", (mine,), (mine,)),), whole=True, between=between, ranks=(found,))
+    place = write(tmp_path / "e", tp=2, trace=trace)
+    evidence_file = place / "evidence.json"
+    text = evidence_file.read_text()
+    evidence_file.write_text(text.replace(f'"{ROCM.name}"', json.dumps(str(ROCM))))
+    folder.seal(place)
+    with pytest.raises(UsageError, match="no name of a trace"):
+        run.replay(place)
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text(text)
+    evidence_file.unlink()
+    evidence_file.symlink_to(elsewhere)
+    folder.seal(place)
+    with pytest.raises(FastfillError, match="not what was recorded"):
+        run.replay(place)
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["files"]["evidence.json"] = {"sha256": "", "size": -1}
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match="no evidence folder"):
         run.replay(place)
 
 

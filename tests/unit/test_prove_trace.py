@@ -28,6 +28,13 @@ def test_a_rocm_trace_is_counted() -> None:
     assert not found.emulated
 
 
+def test_many_other_kernels_do_not_crowd_ours_out() -> None:
+    names = [f"attention_{number % 60}" for number in range(180)] + [OURS]
+    events = [{"cat": "kernel", "name": name, "ts": 1, "dur": 1} for name in names]
+    found = read("a-TP-0.trace.json", io.BytesIO(json.dumps({"traceEvents": events}).encode()))
+    assert (found.ours, len(found.kernels)) == (1, 40)
+
+
 def test_gzip_is_read_as_a_stream_and_half_of_it_is_said_to_be_half() -> None:
     whole = gzip.compress(ROCM.read_bytes())
     assert read("a-TP-0.trace.json.gz", io.BytesIO(whole)).ours == 2

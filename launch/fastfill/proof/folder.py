@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -39,8 +39,8 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    sha256: str
-    size: int
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size: int = Field(ge=0)
 
 
 class Manifest(BaseModel):
@@ -129,7 +129,8 @@ def write(
 
 def seal(place: Path) -> str:
     """Write the manifest of what the folder holds now; returns its SHA-256."""
-    files = {name: _entry(place / name) for name in _names(place)}
+    entries = {name: _entry(place / name) for name in _names(place)}
+    files = {name: entry for name, entry in entries.items() if entry is not None}
     text = Manifest(fastfill=__version__, files=files).model_dump_json(by_alias=True, indent=1) + "\n"
     _text(place / MANIFEST, text)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -157,7 +158,10 @@ def read(place: Path) -> tuple[Evidence, dict[str, Any]]:
         if (place / _LOG).is_file():
             log = LogEvidence.model_validate_json((place / _LOG).read_bytes())
             evidence = evidence.model_copy(update={"log": log})
-        return _with_traces(evidence, place), json.loads((place / _VERDICT).read_bytes())
+        recorded = json.loads((place / _VERDICT).read_bytes())
+        if not isinstance(recorded, dict):
+            raise ValueError(f"{_VERDICT} is no document")
+        return _with_traces(evidence, place), recorded
     except (OSError, ValueError, ValidationError) as error:
         raise UsageError(
             f"the evidence cannot be read: {str(error).splitlines()[0]}",
@@ -206,6 +210,9 @@ def _with_traces(evidence: Evidence, place: Path) -> Evidence:
         return evidence
     ranks = []
     for one in trace.ranks:
+        # The manifest names what is in this folder; a path out of it would be judged unsealed.
+        if one.file != PurePath(one.file).name:
+            raise ValueError(f"{one.file!r} is no name of a trace")
         again = traces.read(one.file, io.BytesIO((place / _TRACES / one.file).read_bytes()))
         ranks.append(again.model_copy(update={"problem": one.problem or again.problem, "events": one.events}))
     return evidence.model_copy(update={"trace": trace.model_copy(update={"ranks": tuple(ranks)})})
@@ -216,9 +223,10 @@ def _names(place: Path) -> list[str]:
     return sorted(name for name in (file.relative_to(place).as_posix() for file in files) if name != MANIFEST)
 
 
-def _entry(file: Path) -> Entry:
+def _entry(file: Path) -> Entry | None:
+    """None for what is no plain file."""
     if file.is_symlink() or not file.is_file():
-        return Entry(sha256="", size=-1)
+        return None
     content = file.read_bytes()
     return Entry(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
 

@@ -41,6 +41,7 @@ class LogEvidence(Wire):
         undecodable: Lines that are not UTF-8.
         reaches_start: Whether the server's start is in it.
         seed: The seed that the start's line names.
+        dated: Whether each line has its time, so that earlier servers' are left out.
         size: Bytes that were read.
     """
 
@@ -52,6 +53,7 @@ class LogEvidence(Wire):
     undecodable: int = 0
     reaches_start: bool = False
     seed: int | None = None
+    dated: bool = False
     size: int = 0
 
 
@@ -127,4 +129,5 @@ def of_server(source: str, kept: tuple[Record, ...], since: float) -> LogEvidenc
     what was printed earlier is another server's. A line that is missing says nothing: the disk may have been full, or
     the clock may have jumped.
     """
-    return scan(source, (record.line.encode() for record in kept if record.time >= since))
+    found = scan(source, (record.line.encode() for record in kept if record.time >= since))
+    return found.model_copy(update={"dated": True})

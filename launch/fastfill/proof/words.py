@@ -49,6 +49,8 @@ def of_log(evidence: Evidence, log: LogEvidence) -> Word:
         if not log.reaches_start:
             return Word("log", "cannot_say", f"{counted}; the log does not say which start they are of")
         return Word("log", "contradicts", f"the kernel was loaded, the counters know no call of it: {counted}")
+    if lines >= max(1, len(called)) and not (log.reaches_start or log.dated):
+        return Word("log", "cannot_say", f"{counted}; the log does not say which start they are of")
     if lines >= max(1, len(called)):
         return Word("log", "seen", f"{lines} line(s) for {processes} process(es) in {log.source}")
     if not called:
