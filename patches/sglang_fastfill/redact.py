@@ -20,7 +20,7 @@ LOGGER = "sglang.srt.entrypoints.engine"
 _COMMAND = "launch_command"
 _NAMES = "|".join(SECRETS)
 _IN_TEXT = re.compile(rf"""(['"](?:{_NAMES})['"]: )('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
-_IN_COMMAND = re.compile(rf"""(--(?:{_NAMES.replace("_", "-")})(?:=|\s+))('[^']*'|"[^"]*"|\S+)""")
+_IN_COMMAND = re.compile(rf"""(--(?:{_NAMES.replace("_", "-")})(?:=|\s+))(?:'[^']*'|"[^"]*"|\S)+""")
 
 
 def without_secrets(value: Any) -> Any:

@@ -62,6 +62,7 @@ class ContractServer:
     admin_key: str = ""
     path_error: str = ""
     generate_status: int = 200
+    refusal: str = "no"
     gpu: str = "AMD Instinct MI355X"
     traced: float = 1.0
     trace_bytes: int | None = None
@@ -299,7 +300,7 @@ class ContractServer:
         if self.hang:
             self.hang()
         if self.generate_status != 200:
-            return Response(json.dumps({"error": {"message": "no"}}), self.generate_status)
+            return Response(json.dumps({"error": {"message": self.refusal}}), self.generate_status)
         if self.background:
             self.background()
         if isinstance(body["rid"], list):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,12 @@ def test_the_command_line_on_a_page_shows_it_neither(written: str) -> None:
     hidden = redact.without_secrets({"launch_command": "python -m sglang.launch_server " + written.format(KEY)})
     assert KEY not in str(hidden)
     assert "--port 1" in hidden["launch_command"] and "(redacted)" in hidden["launch_command"]
+
+
+@pytest.mark.parametrize("key", [KEY, "it's", 'say "x"', "a'b\"c'd"])
+def test_a_key_that_the_shell_quotes_shows_no_part_of_itself(key: str) -> None:
+    hidden = redact.without_secrets({"launch_command": shlex.join(["python", "--api-key", key, "--port", "1"])})
+    assert hidden == {"launch_command": "python --api-key (redacted) --port 1"}
 
 
 def test_a_page_is_replaced_and_no_other() -> None:

@@ -192,6 +192,17 @@ def test_traces_come_out_of_a_container(
     assert list(inside.iterdir()) == []
 
 
+def test_without_docker_a_containers_traces_are_left(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ("--witness", "counters,trace", "--container", "server", "--profile-dir", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(Path, "is_dir", lambda place: "elsewhere" not in str(place) and Path.exists(place))
+    ran, document = prove(server.url, *words)
+    assert (ran.code, document["verdict"]) == (0, "FIRED"), ran.err
+    assert says(document, "trace")[0] == "cannot_say" and "docker could not fetch" in says(document, "trace")[1]
+
+
 def test_profiling_and_aborting_take_the_admin_key(server: ContractServer, tmp_path: Path) -> None:
     server.key, server.admin_key = "ordinary-1", "admin-2"
     (tmp_path / "key").write_text("ordinary-1")

@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 from cli_run import Ran, fastfill
 from contract_server import HOOK, ContractServer, Stranger
+from evidence_maker import one_pass, rank
 from pytest_httpserver import HTTPServer
 
 from fastfill.proof import gather, visit
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
 from fastfill.proof.server import Server
+from fastfill.proof.transport import Deadline
+from fastfill.proof.wire import Passes, RankPasses
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,26 @@ def test_the_probe_is_what_no_cache_can_know(server: ContractServer) -> None:
     assert len({body["rid"] for body in bodies}) == len({body["extra_key"] for body in bodies}) == 4
     assert [body["rid"].rsplit("-", 1)[0] for body in bodies] == ["fastfill-probe", "fastfill-fallback-probe"] * 2
     assert all(body["sampling_params"]["max_new_tokens"] == 1 for body in bodies)
+
+
+def test_a_rank_that_lags_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first pass of a split prompt is written, its second not yet: half a prompt would look rewritten."""
+    monkeypatch.setattr(visit, "POLL_S", 0.0)
+    both = tuple(one_pass("p", number=number) for number in (1, 2))
+    looks = [
+        Passes(
+            schema="fastfill.passes/1",
+            ranks=tuple(RankPasses(rank=rank(tp), pid=1, passes=passes) for tp, passes in enumerate(seen)),
+        )
+        for seen in ((both, ()), (both, both[:1]), (both, both))
+    ]
+
+    class Lagging:
+        def passes(self, rid: str) -> Passes:
+            return looks.pop(0)
+
+    found = visit.passes_of(Lagging(), "p", Deadline(60.0))  # type: ignore[arg-type]
+    assert [len(one.passes) for one in found] == [2, 2] and looks == []
 
 
 def test_fired_on_two_ranks(server: ContractServer) -> None:

@@ -97,6 +97,8 @@ def test_no_secret_is_in_it(server: ContractServer, tmp_path: Path) -> None:
 def test_what_is_no_secret_stays() -> None:
     plain = {"max_total_num_tokens": 5, "tokenizer_path": "m", "skip_tokenizer_init": False, "api_key": None}
     assert redacted(plain) == plain
+    command = {"launch_command": "sglang serve --admin-api-key 'a b' --port 1"}
+    assert redacted(command) == {"launch_command": "sglang serve --admin-api-key (redacted) --port 1"}
     assert redacted({"api_key": "x", "list": [{"password": "y"}]}) == {
         "api_key": "(redacted)",
         "list": [{"password": "(redacted)"}],
@@ -250,6 +252,14 @@ def test_junit_has_a_case_a_check(server: ContractServer, tmp_path: Path) -> Non
     (suite,) = JUnitXml.fromfile(str(file))
     failed = [case.name for case in suite if any(isinstance(one, Failure) for one in case.result)]
     assert "verdict" in failed and "rank pp0 dp0 tp0" in failed
+
+
+def test_junit_is_xml_whatever_a_server_says(server: ContractServer, tmp_path: Path) -> None:
+    server.generate_status, server.refusal = 500, "\x1b[31mno\x00"
+    file = tmp_path / "j.xml"
+    ran, _ = prove("--url", server.url, "--junit", str(file))
+    (suite,) = JUnitXml.fromfile(str(file))
+    assert ran.code == 3 and suite.errors >= 1 and "[31mno" in file.read_text()
 
 
 def test_a_proof_that_was_not_made_is_an_error_in_junit_and_never_skipped(

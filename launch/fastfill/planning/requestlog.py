@@ -129,7 +129,8 @@ def _ended(
     rid: str, meta: dict[str, float], stamp: float | None, received: dict[str, float], max_new: int, ignore: int
 ) -> _Ended:
     """A request's end; it came when the server says, else when its first line was written, else so long before."""
-    at = meta.get("request_received_ts") or received.pop(rid, None)
+    came = received.pop(rid, None)
+    at = meta.get("request_received_ts") or came
     if at is None:
         if stamp is None:
             raise ValueError("the line has no time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -51,6 +52,14 @@ def cases(document: ProveDocument) -> list[Case]:
     return found
 
 
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _printable(text: str) -> str:
+    """A server's words without the characters that XML cannot hold."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
 def write(file: Path, document: ProveDocument) -> None:
     """Write the file.
 
@@ -62,11 +71,12 @@ def write(file: Path, document: ProveDocument) -> None:
     kinds: dict[str, Any] = {"failed": Failure, "error": Error}
     suite = TestSuite("fastfill prove")
     suite.add_property("url", document.url)
-    for case in cases(document):
+    for name, outcome, detail in cases(document):
+        case = Case(name, outcome, _printable(detail))
         entry = TestCase(case.name, classname="fastfill.prove")
         if case.outcome in kinds:
             result = kinds[case.outcome](case.detail, document.verdict or "none")
-            result.text = "\n".join(filter(None, (case.detail, document.next_step)))
+            result.text = "\n".join(filter(None, (case.detail, _printable(document.next_step or ""))))
             entry.result = [result]
         else:
             entry.system_out = case.detail

@@ -49,7 +49,9 @@ def pace(traffic: float, most: int) -> Pace:
 
 def watch(server: Server, deadline: Deadline) -> float:
     """Prompt tokens a second, from SGLang's own counter over three seconds; 0 where it counts none."""
-    before, start = server.prompt_tokens(), time.monotonic()
+    # The time of both readings counts in: a slow answer must not make the traffic look denser than it is.
+    start = time.monotonic()
+    before = server.prompt_tokens()
     time.sleep(min(WATCH_S, deadline.remaining()))
     after, elapsed = server.prompt_tokens(), time.monotonic() - start
     return max(0.0, after - before) / elapsed if elapsed > 0 else 0.0

@@ -81,7 +81,10 @@ class Profile:
             found = [_read(file.name, file.open("rb")) for file in sorted(here.iterdir()) if _is_trace(file.name)]
             shutil.rmtree(here, ignore_errors=True)
         elif self._container:
-            found = list(self._from_container())
+            try:
+                found = list(self._from_container())
+            except (OSError, subprocess.TimeoutExpired) as error:
+                return (), f"docker could not fetch the traces from {self._container}: {error}"
         else:
             return (), (
                 f"the server wrote its traces to {self.folder} on its own machine: run prove there, or give "

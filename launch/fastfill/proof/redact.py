@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-REDACTED = "(redacted)"
+from sglang_fastfill.redact import REDACTED, without_secrets
+
 _SECRET = re.compile(r"api_?key|password|passwd|secret|credential|auth|private|(^|_)token$|hf_token", re.IGNORECASE)
 
 
@@ -16,14 +17,20 @@ def redacted(value: Any, known: tuple[str | None, ...] = ()) -> Any:
         value: The value.
         known: Secrets that are replaced wherever they stand.
     """
-    secrets = tuple(secret for secret in known if secret)
+    # A server without our plugin repeats its command line, keys and all.
+    return _redacted(without_secrets(value), tuple(secret for secret in known if secret))
+
+
+def _redacted(value: Any, secrets: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
         return {
-            key: REDACTED if _SECRET.search(str(key)) and item not in (None, False, True, "") else redacted(item, known)
+            key: REDACTED
+            if _SECRET.search(str(key)) and item not in (None, False, True, "")
+            else _redacted(item, secrets)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [redacted(item, known) for item in value]
+        return [_redacted(item, secrets) for item in value]
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, REDACTED)

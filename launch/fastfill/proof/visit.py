@@ -117,9 +117,17 @@ def passes_of(server: Server, rid: str, deadline: Deadline) -> tuple[RankPasses,
         found = server.passes(rid)
         ranks = found.ranks if found else ()
         kept = tuple(one for one in ranks if one.passes)
-        if (ranks and len(kept) == len(ranks)) or settle.passed():
+        if (ranks and len(kept) == len(ranks) and _level(kept)) or settle.passed():
             return kept
         time.sleep(POLL_S)
+
+
+def _level(ranks: tuple[RankPasses, ...]) -> bool:
+    """Whether the ranks of one replica have noted the same passes: one that lags has yet to write its last ones."""
+    noted: dict[tuple[int, int], set[int]] = {}
+    for one in ranks:
+        noted.setdefault((one.rank.pp, one.rank.dp), set()).add(len(one.passes))
+    return all(len(lengths) == 1 for lengths in noted.values())
 
 
 def fired(evidence: Evidence) -> bool:
