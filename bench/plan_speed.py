@@ -14,11 +14,11 @@ import resource
 import subprocess
 import sys
 import time
-from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import stamp
 
 from fastfill.planning.coverage import gate
@@ -63,8 +63,7 @@ def requests(count: int, shared: bool) -> Iterator[Request]:
             common = min(draw.randrange(1250), pages)
             first = draw.randrange(1000) << 32
             own = (number + 2000) << 32
-            key = array("q", range(first, first + common)).tobytes()
-            key += array("q", range(own, own + pages - common)).tobytes()
+            key = numpy.arange(first, first + common).tobytes() + numpy.arange(own, own + pages - common).tobytes()
         yield Request(number, at, length, draw.randrange(50, 1200), 4096, key=key)
 
 

@@ -87,3 +87,13 @@ def test_every_release_did_what_explain_says() -> None:
         if fired:
             assert (max(seen["delta"].values()) > 0.2) == (seen["verdict"] == "wrong"), row
     assert {row["predicted"] for row in document["rows"]} == {"fires", "conditional", "never", "crashes", "wrong"}
+
+
+@pytest.mark.parametrize(("release", "traces"), [("0.5.16", 36), ("0.5.23", 6)])
+def test_the_planner_makes_the_batches_of_the_real_scheduler(release: str, traces: int) -> None:
+    document = json.loads((ROOT / "results" / f"plan-fidelity-{release}.json").read_text())
+    assert document["sglang"] == release
+    assert document["traces"] >= traces
+    assert all(row["overlap"] and row["mismatches"] == 0 for row in document["rows"])
+    for what in ("split", "radix_hits"):
+        assert sum(row[what] for row in document["rows"]) >= 40
