@@ -4,8 +4,14 @@ set -euo pipefail
 place=${XDG_CACHE_HOME:-$HOME/.cache}/fastfill/prometheus
 if [ ! -x "$place/usr/bin/promtool" ]; then
   mkdir -p "$place.part"
-  (cd "$place.part" && apt-get -qq download prometheus >&2) || {
-    printf 'prometheus: the package cannot be had\n  next: apt-get update, on a Debian machine with a network\n' >&2
+  (
+    cd "$place.part"
+    apt-get -qq download prometheus >&2 || {
+      # A fresh machine has no package lists yet.
+      apt-get -qq update >&2 && apt-get -qq download prometheus >&2
+    }
+  ) || {
+    printf 'prometheus: the package cannot be had\n  next: as root, on a Debian machine with a network\n' >&2
     exit 4
   }
   dpkg -x "$place.part"/prometheus_*.deb "$place.part"

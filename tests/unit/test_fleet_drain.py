@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import socket
 from pathlib import Path
 
 import pytest
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from fastfill.fleet import cli, drain, places, probing, routers
+from fastfill.fleet import cli, drain, places, probing, routers, web
 from fastfill.fleet.places import Instance
 from fastfill.fleet.routers import Step, Worker
 from fastfill.fleet.soak import Limits
@@ -93,6 +95,26 @@ def test_a_dead_server_is_drained_and_a_router_that_is_away_is_no_hindrance(clus
     gone = {"url": "http://127.0.0.1:1", "routers": ["http://127.0.0.1:1", cluster.url]}
     places.write(cluster.instance.folder / "instance.json", gone)
     assert drain.drain(cluster.instance, 5)["ok"]
+
+
+def test_a_router_that_refuses_may_still_send_requests(cluster: Cluster) -> None:
+    """A wrong key, or an error of its own, is no router that is away: the server is left alone."""
+    drain.enter(cluster.instance, 5)
+    cluster.refuses = True
+    done = drain.drain(cluster.instance, 0.5)
+    assert not done["ok"] and "answers HTTP 401" in done["why"]
+
+
+def test_a_server_that_is_slow_to_answer_is_not_gone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    drain.enter(cluster.instance, 5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert web.ask(url, timeout=0.1).status == web.SLOW
+        monkeypatch.setattr(web, "ask", functools.partial(web.ask, timeout=0.1))
+        places.write(cluster.instance.folder / "instance.json", {"url": url, "routers": [cluster.url]})
+        done = drain.drain(cluster.instance, 0.5)
+    assert not done["ok"] and "does not say how busy it is" in done["why"]
+    assert web.ask("http://127.0.0.1:1").status == 0
 
 
 def test_the_timer_brings_back_what_a_restarted_router_forgot(

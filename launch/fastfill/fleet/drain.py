@@ -58,7 +58,7 @@ def _bring(instance: Instance, wanted: bool, seconds: float) -> dict[str, Any]:
 def drain(instance: Instance, seconds: float) -> dict[str, Any]:
     """Take a server out and wait until it is idle; where it does not become idle in time it goes back in.
 
-    A server that does not answer at all has nothing left to lose, and counts as drained.
+    A server that is not there has nothing left to lose, and counts as drained; one that is slow to answer does not.
 
     Returns:
         ``ok``, ``left`` (requests, None where the server does not say), ``waited_s``, ``why``.
@@ -76,13 +76,13 @@ def drain(instance: Instance, seconds: float) -> dict[str, Any]:
         if quiet >= QUIET_LOOKS:
             break
         if time.monotonic() - begun >= seconds:
-            enter(instance)
+            enter(instance, min(seconds, 60.0))
             busy = "the server does not say how busy it is" if left is None else f"{left:.0f} requests are still there"
             why = f"{busy} after {seconds:.0f} s; it serves on, untouched"
             return {"ok": False, "changed": False, "left": left, "waited_s": round(seconds, 1), "why": why}
         time.sleep(0.5)
     if not out["ok"]:
-        enter(instance)
+        enter(instance, min(seconds, 60.0))
     return {
         "ok": out["ok"],
         "changed": out["changed"],

@@ -44,8 +44,11 @@ def plan(mine: dict[str, bool], listed: list[Worker]) -> list[Step]:
 
 
 def workers(router: str, key: str = "") -> list[Worker] | None:
-    """A router's workers, None where it does not answer."""
-    reply = web.ask(f"{router}/workers", key=key)
+    """A router's workers, None where it does not answer, or not with them."""
+    return _listed(web.ask(f"{router}/workers", key=key))
+
+
+def _listed(reply: web.Reply) -> list[Worker] | None:
     listed = reply.value.get("workers") if reply.status == 200 and isinstance(reply.value, dict) else None
     if not isinstance(listed, list):
         return None
@@ -82,12 +85,16 @@ def reconcile(router: str, mine: dict[str, bool], key: str = "", server_key: str
 def settled(routers: list[str], url: str, wanted: bool, key: str = "") -> tuple[bool, str]:
     """Whether every router that answers sends requests to a server, or none does; and what is missing.
 
-    A router that does not answer sends nothing to anybody.
+    A router that is not there sends nothing to anybody. One that refuses, or is slow to answer, may well.
     """
     for router in routers:
-        listed = workers(router, key)
+        reply = web.ask(f"{router}/workers", key=key)
+        listed = _listed(reply)
         if listed is None:
-            continue
+            if reply.status == 0:
+                continue
+            how = "is slow to answer" if reply.status == web.SLOW else f"answers HTTP {reply.status}"
+            return False, f"{router} {how}: whom it sends requests to is not known"
         found = [worker for worker in listed if worker.url.rstrip("/") == url.rstrip("/")]
         if wanted and not any(worker.healthy for worker in found):
             return False, f"{router} does not hold {url} for healthy"

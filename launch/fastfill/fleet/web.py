@@ -11,8 +11,12 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """The cluster's own addresses never go through a proxy."""
 
 
+SLOW = -1
+"""The status of an answer that did not come in time from somebody who had taken the connection."""
+
+
 class Reply(NamedTuple):
-    """Status 0: nobody answered, and ``text`` says why."""
+    """Status 0: nobody is there, and ``text`` says why; or ``SLOW``."""
 
     status: int
     text: str
@@ -39,5 +43,8 @@ def ask(url: str, *, method: str = "GET", body: Any = None, key: str = "", timeo
             return Reply(answer.status, answer.read().decode("utf-8", "replace"))
     except urllib.error.HTTPError as error:
         return Reply(error.code, error.read().decode("utf-8", "replace"))
+    except TimeoutError as error:
+        # Not from the connection: that one's comes wrapped.
+        return Reply(SLOW, str(error))
     except (OSError, ValueError) as error:
         return Reply(0, str(error))
