@@ -170,7 +170,7 @@ def test_a_proof_that_finds_wrong_answers_fails() -> None:
     def event(arm: str, holds: bool, status: str) -> dict[str, Any]:
         proof = {"holds": holds, "why": "WRONG: it is", "answers": {"status": status}}
         return {"event": "arm", "arm": arm, "right": answers(1319, 30), "proof": proof,
-                "coverage": {"attention_work": 1.0}}  # fmt: skip
+                "coverage": {"attention_work": float(arm == "fast")}}  # fmt: skip
 
     good = [event("fallback", True, "right"), event("bf16", True, "right")]
     assert accuracy.judge([event("fast", False, "wrong"), *good], 1319, margin=0.02)["verdict"] == "fail"
@@ -185,6 +185,16 @@ def test_a_fast_arm_whose_questions_never_took_the_path_shows_nothing() -> None:
     ]
     found = accuracy.judge(events, 1319, margin=0.02)["comparisons"][0]
     assert (found["verdict"], found["why"]) == ("inconclusive", "no scored prompt took the fast path")
+
+
+def test_a_fallback_arm_whose_questions_took_the_path_shows_nothing() -> None:
+    proof = {"holds": True, "why": "", "answers": None}
+    events = [
+        {"event": "arm", "arm": arm, "right": answers(1319, 30), "proof": proof, "coverage": {"attention_work": work}}
+        for arm, work in (("fast", 1.0), ("fallback", 0.25))
+    ]
+    found = accuracy.judge(events, 1319, margin=0.02)["comparisons"][0]
+    assert found["verdict"] == "inconclusive" and "arm fallback: 25.0 %" in found["why"]
 
 
 def test_lm_eval_is_given_the_questions_and_no_prefix_of_its_own(tmp_path: Path) -> None:

@@ -123,6 +123,9 @@ def _compare(
             return {**head, "verdict": "fail" if wrong else "inconclusive", "why": f"arm {name}: {proof['why']}"}
         if name == "fast" and (covered is None or not covered["attention_work"]):
             return {**head, "verdict": "inconclusive", "why": "no scored prompt took the fast path"}
+        if name != "fast" and covered is not None and covered["attention_work"]:
+            why = f"arm {name}: {100 * covered['attention_work']:.1f} % of its attention work took the fast path"
+            return {**head, "verdict": "inconclusive", "why": why}
     found = gate.judge(arms[reference]["right"], arms[candidate]["right"], margin=margin)
     return {**head, "verdict": found.name, "why": found.why, **found.paired._asdict()}
 
