@@ -24,6 +24,8 @@ from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
 from fastfill.proof.options import WITNESSES
 from fastfill.proof.profiling import Profile
+from fastfill.proof.server import Server
+from fastfill.proof.transport import TimedOut
 
 TRACE = ("--witness", "counters,log,trace")
 
@@ -190,6 +192,21 @@ def test_traces_come_out_of_a_container(
     assert (ran.code, document["verdict"], says(document, "trace")[0]) == (0, "FIRED", "seen"), ran.err
     assert says(document, "log")[0] == "cannot_say"
     assert list(inside.iterdir()) == []
+
+
+def test_a_profiler_that_does_not_start_in_time_is_stopped_and_the_rest_is_proven(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = []
+
+    def hangs(*_: object, **__: object) -> str:
+        raise TimedOut("http://h/start_profile", 60.0)
+
+    monkeypatch.setattr(Server, "start_profile", hangs)
+    monkeypatch.setattr(Server, "stop_profile", lambda *_, **__: stopped.append(1) or True)
+    ran, document = prove(server.url, *TRACE)
+    assert (ran.code, document["verdict"], stopped) == (0, "FIRED", [1])
+    assert says(document, "trace")[0] == "cannot_say" and "did not start" in says(document, "trace")[1]
 
 
 def test_without_docker_a_containers_traces_are_left(

@@ -172,6 +172,15 @@ def test_a_containers_log_and_the_state_folder_behind_it(tmp_path: Path, monkeyp
     assert (log.source, len(log.lines), log.reaches_start) == ("container server", 0, False)
 
 
+def test_a_container_that_does_not_answer_in_time_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(tmp_path, "docker", 'case "$1" in container) echo id;; logs) echo x;; exec) exec sleep 30;; esac', monkeypatch)
+    monkeypatch.setattr(logsource, "_QUICK_S", 0.5)
+    log = logsource.read(Source(container="server"), 50.0)
+    assert (log.source, log.lines) == ("container server", ())
+
+
 def test_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "log").write_bytes(START + LINE)
     fake(tmp_path, "journalctl", f"cat {tmp_path}/log", monkeypatch)

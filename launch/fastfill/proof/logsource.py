@@ -97,12 +97,15 @@ def _container(name: str, since: float) -> LogEvidence:
     if found.lines and found.reaches_start:
         return found
     # The log may have been rotated: the line is in the state folder as well, where fastfill supervise runs the server.
-    done = subprocess.run(
-        ["docker", "exec", name, "sh", "-c", f'cat "${STATE_DIR}/{RECORD}"'],
-        capture_output=True,
-        timeout=_QUICK_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            ["docker", "exec", name, "sh", "-c", f'cat "${STATE_DIR}/{RECORD}"'],
+            capture_output=True,
+            timeout=_QUICK_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return found
     if done.returncode == 0 and since > 0:
         kept = of_server(f"container {name}, {RECORD}", records(done.stdout.decode("utf-8", "replace")), since)
         if kept.lines:

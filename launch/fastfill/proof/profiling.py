@@ -46,7 +46,12 @@ class Profile:
             Why it could not be started, empty if it was.
         """
         self._before = {one.rank: one.passes[-1].number for one in self._ring() if one.passes}
-        return self._server.start_profile(str(self.folder), self._steps)
+        try:
+            return self._server.start_profile(str(self.folder), self._steps)
+        except TimedOut as error:
+            # It may have begun all the same.
+            self.stop(0.0)
+            return f"the profiler did not start: {error.what}"
 
     def stop(self, timeout_s: float) -> bool:
         """Stop, and wait until the traces are written; whether it ran until now."""
