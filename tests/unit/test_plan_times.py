@@ -12,7 +12,10 @@ from cli_run import fastfill
 from fastfill.errors import UsageError
 from fastfill.planning import calibrate, figures, published
 from fastfill.planning.assumptions import Assumptions
+from fastfill.planning.candidate import Candidate
+from fastfill.planning.evaluate import Tried, recommend
 from fastfill.planning.fit import fit
+from fastfill.planning.simulate import Outcome, Refused
 from fastfill.planning.spread import Spread
 from fastfill.planning.times import Times
 
@@ -88,6 +91,21 @@ def test_published_cells_beside_the_model() -> None:
     assert all(cell["modelled"] > 0 and cell["source"] for cell in document["cells"])
     text = fastfill("plan", "published").out
     assert text.count("DISAGREE") == sum(not cell["agrees"] for cell in document["cells"])
+
+
+def test_who_turns_prompts_away_is_not_the_fastest() -> None:
+    """A pool that is too small for the longest prompts leaves the easy ones, and answers those soon."""
+
+    def tried(chunk: int, ttft: float, refused: int) -> Tried:
+        outcome = Outcome(requests=10 - refused, seconds=1.0)
+        outcome.ttft.extend([ttft] * (10 - refused))
+        outcome.refused.extend(Refused(number, 90_000) for number in range(refused))
+        return Tried(Candidate(chunk, 16384, False, True), outcome)
+
+    chosen, why = recommend([tried(-1, 0.1, 3), tried(8192, 0.5, 0), tried(16384, 0.7, 0)], "ttft_p99")
+    assert chosen is not None and chosen.candidate.chunk == 8192 and "of 2 candidates" in why
+    chosen, _ = recommend([tried(-1, 0.1, 3), tried(8192, 0.5, 3)], "ttft_p99")
+    assert chosen is not None and chosen.candidate.chunk == -1, "what no candidate can serve decides nothing"
 
 
 def test_decode_steps_sum_up() -> None:

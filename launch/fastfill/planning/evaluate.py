@@ -129,10 +129,15 @@ def _source(trace: Trace, page: int, keyed: bool, assumptions: Assumptions) -> S
 
 
 def recommend(tried: list[Tried], objective: Objective) -> tuple[Tried | None, str]:
-    """The candidate that serves the objective best, and why. Within 1 % the one with more coverage and less memory."""
+    """The candidate that serves the objective best, and why. Within 1 % the one with more coverage and less memory.
+
+    One that turns away prompts which another can serve has an easier load, and is not compared.
+    """
     usable = [one for one in tried if not one.refused and one.outcome is not None and one.outcome.requests]
     if not usable:
         return None, "no candidate can serve this traffic"
+    fewest = min(_turned_away(one) for one in usable)
+    usable = [one for one in usable if _turned_away(one) == fewest]
     scores: dict[Objective, Callable[[Tried], float]] = {
         "ttft_p99": lambda one: -(one.ttft(0.99) or 0.0),
         "throughput": lambda one: one.throughput(),
@@ -143,6 +148,10 @@ def recommend(tried: list[Tried], objective: Objective) -> tuple[Tried | None, s
     near = [one for one in usable if score(one) >= best - abs(best) * _TIE]
     chosen = max(near, key=lambda one: (round(_work(one), 3), -one.outcome.largest if one.outcome else 0))
     return chosen, _why(chosen, usable, objective, len(near))
+
+
+def _turned_away(one: Tried) -> int:
+    return len(one.outcome.refused) if one.outcome else 0
 
 
 def _work(one: Tried) -> float:
