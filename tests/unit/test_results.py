@@ -97,3 +97,14 @@ def test_the_planner_makes_the_batches_of_the_real_scheduler(release: str, trace
     assert all(row["overlap"] and row["mismatches"] == 0 for row in document["rows"])
     for what in ("split", "radix_hits"):
         assert sum(row[what] for row in document["rows"]) >= 40
+
+
+def document(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_a_good_server_never_was_accused() -> None:
+    result = document("prove-false-alarms")
+    assert result["runs"] >= 50 and result["alarms"] == 0
+    assert {row["verdict"] for row in result["rows"]} == {"FIRED"}
+    assert sum(row["traffic"] for row in result["rows"]) >= 20 and result["requests_of_others"] >= 100
