@@ -11,7 +11,8 @@ import pytest
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from fastfill.fleet import cli, drain, places, probing, routers, web
+from fastfill.errors import FastfillError
+from fastfill.fleet import audit, cli, drain, places, probing, proving, routers, web
 from fastfill.fleet.places import Instance
 from fastfill.fleet.routers import Step, Worker
 from fastfill.fleet.soak import Limits
@@ -158,6 +159,31 @@ def test_a_run_that_lost_the_lock_is_refused_by_the_host(
     assert cli.main([*root, "fence", "--rollout", "new", "--epoch", "2"]) == 0
     assert cli.main([*root, "leave", "main", "--rollout", "old", "--epoch", "1"]) == 1
     assert "this host obeys rollout new" in capsys.readouterr().err
+
+
+def test_half_a_line_of_the_audit_log_takes_nothing_with_it(tmp_path: Path) -> None:
+    audit.add(tmp_path, {"what": "one"})
+    with (tmp_path / "audit.jsonl").open("a") as file:
+        file.write('{"what": "ha')
+    audit.add(tmp_path, {"what": "two"})
+    assert [one["what"] for one in audit.last(tmp_path, 9)] == ["one", "two"]
+
+
+def test_a_server_that_cannot_be_asked_leaves_the_others_proven(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def again(engine: object, one: Instance, seconds: float) -> dict[str, object]:
+        if one.name == "main":
+            raise FastfillError("the engine does not answer")
+        return {"ok": True, "verdict": "FIRED", "changed": True}
+
+    other = Instance(tmp_path, "other")
+    other.folder.mkdir(parents=True)
+    places.write(other.folder / "instance.json", {"url": cluster.url, "routers": []})
+    monkeypatch.setattr(proving, "again", again)
+    assert cli.main(["--root", str(tmp_path), "prove-all", "--textfile", str(tmp_path / "proofs.prom")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["main"]["ok"], said["other"]["ok"]) == (False, True) and (tmp_path / "proofs.prom").exists()
 
 
 def test_the_lock_and_the_audit_log_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

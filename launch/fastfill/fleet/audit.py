@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -16,9 +17,12 @@ def add(folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     line = {"when": time.strftime(CLOCK_FORMAT, time.gmtime()), **entry}
     # One write of one line: two that write at once do not mix.
-    handle = os.open(folder / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = os.open(folder / "audit.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(handle, (json.dumps(line) + "\n").encode())
+        size = os.fstat(handle).st_size
+        # What comes after a half line must not be lost with it.
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, (("\n" if torn else "") + json.dumps(line) + "\n").encode())
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -26,9 +30,13 @@ def add(folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def last(folder: Path, count: int) -> list[dict[str, Any]]:
-    """The last entries, oldest first."""
+    """The last entries, oldest first; a line that a full disk or a power cut left half is passed over."""
     try:
         lines = (folder / "audit.jsonl").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    return [json.loads(line) for line in lines[-count:]]
+    found = []
+    for line in lines[-count:]:
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
