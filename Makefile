@@ -66,6 +66,10 @@ test: lint ## Lint, unit tests, the real backend, real lab servers, images and c
 test-docker: $(READY) ## Images and containers on a real engine (root; Debian 12, or an engine in DOCKER_HOST).
 	$(BIN)/pytest tests/docker
 
+.PHONY: test-ansible
+test-ansible: $(READY) ## Rollouts to three hosts with systemd, sshd and an engine each (root; as test-docker).
+	$(BIN)/pytest tests/ansible
+
 .PHONY: bench
 bench: $(READY) ## Print what gate and witness add to a layer call.
 	$(BIN)/fastfill lab python --tests -- bench/gate_overhead.py
