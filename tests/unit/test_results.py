@@ -103,6 +103,27 @@ def document(name: str) -> dict[str, Any]:
     return json.loads((ROOT / "results" / f"{name}.json").read_text())  # type: ignore[no-any-return]
 
 
+def test_no_saboteur_is_missed() -> None:
+    result = document("saboteurs")
+    table = json.loads((ROOT / "tests" / "data" / "saboteurs.json").read_text())
+    ran = {row["id"] for row in result["rows"]}
+    assert result["missed"] == [] and all(row["deserved"] for row in result["rows"])
+    assert {row["id"] for row in table if row["kind"] in ("words", "start")} == ran
+
+
+def test_every_fault_of_the_answers_is_caught_by_a_named_check_and_the_readme_says_which() -> None:
+    caught = document("saboteurs")["caught_by"]
+    readme = (ROOT / "README.md").read_text()
+    assert len(caught) >= 10
+    for id, checks in caught.items():
+        (line,) = (line for line in readme.splitlines() if line.startswith(f"| `{id}` |"))
+        marks = [cell.strip() for cell in line.split("|")[3:6]]
+        assert checks and marks == ["x" if name in checks else "" for name in CHECKS], id
+
+
+CHECKS = ("logprobs (dense)", "logprobs (needle)", "needles (needle)")
+
+
 def test_a_good_server_never_was_accused() -> None:
     result = document("prove-false-alarms")
     assert result["runs"] >= 50 and result["alarms"] == 0
