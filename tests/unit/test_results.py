@@ -129,3 +129,15 @@ def test_a_good_server_never_was_accused() -> None:
     assert result["runs"] >= 50 and result["alarms"] == 0
     assert {row["verdict"] for row in result["rows"]} == {"FIRED"}
     assert sum(row["traffic"] for row in result["rows"]) >= 20 and result["requests_of_others"] >= 100
+
+
+def test_the_planner_is_quick_and_small() -> None:
+    rows = json.loads((ROOT / "results" / "plan-speed.json").read_text())["rows"]
+    seconds = {(row["case"], row["requests"]): row["seconds"] for row in rows}
+    assert sum(requests == 100_000 for _, requests in seconds) == 3
+    assert sum(requests == 1_000_000 for _, requests in seconds) >= 2
+    for row in rows:
+        assert row["peak_mb"] < 1000
+        assert row["requests"] > 100_000 or row["seconds"] < 60
+        if row["requests"] == 1_000_000:
+            assert row["seconds"] < 14 * seconds[row["case"], 100_000]
