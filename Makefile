@@ -104,6 +104,8 @@ sweep: $(READY) ## Every SGLang release in the lab: predicted, seen and proven (
 .PHONY: prove-all
 prove-all: sweep ## What takes long or wants a GPU: writes the stamped files in results/.
 	$(BIN)/fastfill lab python --tests -- bench/gate_overhead.py --out results/gate-overhead.json
+	$(BIN)/fastfill lab python --stack sglang-0.5.23 --tests -- bench/gate_overhead.py --repeats 81 \
+	  --out results/gate-overhead-0.5.23.json
 	$(BIN)/pytest tests/browser
 	$(BIN)/python bench/paired.py --out results/paired.json
 	$(BIN)/python bench/plan_fidelity.py --out results/plan-fidelity-0.5.16.json

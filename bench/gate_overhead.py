@@ -3,11 +3,15 @@
 Run inside the lab's environment: ``fastfill lab python bench/gate_overhead.py``. KV write, quantiser and kernels are
 replaced by no-ops in the patched and the unpatched backend alike; the two are timed alternately in one process, and the
 difference of the least times is printed beside its bound, with the ratio of the two.
+
+With ``--stack sglang-0.5.23`` the unpatched backend has a path of its own: with the flag off it is compared without it
+(as on a GPU that lacks the kernel), with the flag on as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import sys
@@ -26,15 +30,17 @@ import harness
 import stamp
 import torch
 
-from sglang_fastfill import prefill, witness
+from sglang_fastfill import identity, prefill, witness
 from sglang_fastfill.conditions import FLAG
 from sglang_fastfill.ledger import LEDGER
 
+VERSION = identity.sglang_version()
+MODULES = ("context", "gate", "ledger", "memory", "passes", "prefill", "witness")
 SOURCES = (
     "bench/gate_overhead.py",
-    *(f"patches/sglang_fastfill/{name}.py" for name in ("gate", "ledger", "memory", "prefill", "witness")),
-    "patches/sglang-0.5.16/fp8-hd256-prefill.patch",
-    "patches/sglang-0.5.16/fallback-unit-q-descale.patch",
+    *(f"patches/sglang_fastfill/{name}.py" for name in MODULES),
+    f"patches/sglang-{VERSION}/fp8-hd256-prefill.patch",
+    f"patches/sglang-{VERSION}/fallback-unit-q-descale.patch",
 )
 BOUNDS = {"flag off": 1.0, "flag on": 5.0, "witness": 4.0}
 """Microseconds a layer call."""
@@ -51,6 +57,12 @@ def stub(module: Any) -> None:
     """Take KV write and attention out of a backend module."""
     module.launch_reshape_and_cache_flash = lambda *_a, **_k: None
     module.mha_batch_prefill_func = no_kernel
+    for name, nothing in (
+        ("flash_attn_varlen_fp8_pertensor_func", no_kernel),
+        ("scaled_fp8_quant", lambda q, scale: (q, scale)),
+    ):
+        if hasattr(module, name):
+            setattr(module, name, nothing)
 
 
 def call(module: Any, batch: int) -> Callable[[], Any]:
@@ -58,7 +70,7 @@ def call(module: Any, batch: int) -> Callable[[], Any]:
     engine = harness.Engine(module=module)
     forward_batch = engine.batch(dict.fromkeys(range(1, batch + 1), 1))
     q, k, v = engine.inputs(batch, seed=0)
-    q = q.to(harness.FP8)  # the fallback's cast of q is a kernel too: of fp8 it is none
+    q, k, v = (x.to(harness.FP8) for x in (q, k, v))  # a cast is a kernel too: of fp8 it is none
     engine.backend.init_forward_metadata(forward_batch)
     forward = engine.backend.forward_extend
     layer = engine.layer
@@ -82,9 +94,10 @@ def measure(batch: int, flag: bool, unpatched: Any, repeats: int, inner: int) ->
     os.environ[FLAG] = "1" if flag else "0"
     LEDGER.begin()
     ours, theirs = call(harness.patched_module, batch), call(unpatched, batch)
-    ours()
-    theirs()
-    mine, base = alternate(ours, theirs, repeats, inner)
+    with contextlib.nullcontext() if flag else harness.without_builtin(unpatched):
+        ours()
+        theirs()
+        mine, base = alternate(ours, theirs, repeats, inner)
     name = "flag on" if flag else "flag off"
     return {
         "case": name,
@@ -158,6 +171,7 @@ def main() -> None:
             "fastfill.gate_overhead/1",
             "make prove-all",
             list(SOURCES),
+            sglang=VERSION,
             torch=torch.__version__,
             python=platform.python_version(),
             rows=rows,

@@ -183,3 +183,8 @@ def test_a_model_whose_config_makes_no_sense_is_refused_before_anything_starts(t
     (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(UsageError, match="config cannot be used"):
         LabSpec(model=str(tmp_path)).check()
+
+
+def test_a_profile_that_does_not_exist_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(UsageError, match="there is no profile"):
+        LabSpec(profile="nope").check()

@@ -361,7 +361,7 @@ def test_busy_until_the_deadline(server: ContractServer) -> None:
     finally:
         release.set()
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", "deadline")
-    assert document["elapsed_s"] < 8
+    assert document["elapsed_s"] < 15, "the server hangs for 20 s"
     assert server.aborted == [server.requests[0]["rid"]], "a request that nobody waits for is withdrawn"
 
 

@@ -57,8 +57,10 @@ def test_correctness_was_checked_in_the_same_run() -> None:
     assert QUANTIZE["kv_write_cases_checked"] >= 20
 
 
-def test_gate_and_witness_cost_less_than_their_bounds() -> None:
-    document = json.loads((ROOT / "results" / "gate-overhead.json").read_text())
+@pytest.mark.parametrize(("name", "release"), [("gate-overhead", "0.5.16"), ("gate-overhead-0.5.23", "0.5.23")])
+def test_gate_and_witness_cost_less_than_their_bounds(name: str, release: str) -> None:
+    document = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    assert document["sglang"] == release
     cases = {(row["case"], row["batch"]) for row in document["rows"]}
     assert cases >= {(case, batch) for case in ("flag off", "flag on") for batch in (1, 64, 256)} | {("witness", 1)}
     assert all(row["added_us"] < row["bound_us"] for row in document["rows"])

@@ -213,3 +213,9 @@ def test_behind_a_proxy(servers: tuple[ContractServer, ContractServer], row: dic
 def test_an_honest_proxy_is_no_saboteur(servers: tuple[ContractServer, ContractServer]) -> None:
     with saboteur_proxy.running(saboteur_proxy.Proxy(servers[0].url)) as url:
         assert fastfill("prove", "--url", url, "--json").code == 0
+
+
+@pytest.mark.parametrize("dtype", ["", "auto", "fp8_e4m3", "fp8_e5m2"])
+def test_every_way_to_an_fp8_cache_is_believed(dtype: str) -> None:
+    """`auto` takes it from the checkpoint, and HIP stores either fp8 format as e4m3."""
+    assert decide(evidence(server=ServerFacts(**FACTS, kv_cache_dtype=dtype))).name == "FIRED"

@@ -157,6 +157,7 @@ def test_a_lone_prompt_beyond_the_kernel_s_addresses_is_said(model: Path) -> Non
     ("heads", "head_dim", "tp", "expected"),
     [
         ((24, 4), 256, "1", {("gqa_ratio", "warn")}),
+        ((32, 2), 256, "3", {("heads_do_not_divide", "refuse")}),
         ((32, 2), 256, "8", set()),
         ((64, 1), 256, "1", {("gqa_ratio", "warn")}),
         ((64, 1), 256, "4", set()),

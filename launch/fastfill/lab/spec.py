@@ -45,10 +45,13 @@ class LabSpec:
         """Refuse what cannot be.
 
         Raises:
-            UsageError: An unknown stack or model, a model whose config.json names no layers, or a tensor-parallel size
-                that the lab does not do.
+            UsageError: An unknown stack, profile or model, a model whose config.json names no layers, or a
+                tensor-parallel size that the lab does not do.
         """
+        from fastfill.serving import profile
+
         stacks.find(self.stack)
+        profile.load(self.profile)
         if self.model not in models.VARIANTS and not (Path(self.model) / "config.json").is_file():
             raise UsageError(
                 f"there is no model {self.model}",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fastfill.proof.attempt import target_passes
 from fastfill.proof.evidence import Evidence
-from fastfill.proof.explain import version
+from fastfill.proof.explain import FP8_CACHES, version
 from fastfill.proof.sent import Attempt
 from fastfill.proof.tally import Tally, is_ours
 from fastfill.proof.wire import Pass, RankStatus
@@ -58,7 +58,8 @@ def _deployment(evidence: Evidence, state: RankStatus) -> Iterator[tuple[str, st
     before, after = evidence.status_before, evidence.status_after
     if before and after and before.path.path == after.path.path == "off":
         yield "operator_off", f"turned off by {after.path.who}"
-    if server.kv_cache_dtype and server.kv_cache_dtype != "fp8_e4m3":
+    # With `auto` the checkpoint decides, and on HIP SGLang stores either fp8 format as e4m3.
+    if server.kv_cache_dtype not in ("", "auto", *FP8_CACHES):
         yield "kv_dtype_not_fp8", f"--kv-cache-dtype {server.kv_cache_dtype}"
     if model.head_dim and model.head_dim != HEAD_DIM:
         yield "head_dim_not_256", f"the model's is {model.head_dim}"

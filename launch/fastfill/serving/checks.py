@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from fastfill.explaining.facts import rank_heads
 from fastfill.serving.model import ModelFacts
 from fastfill.serving.settings import Settings
 from sglang_fastfill.conditions import (
@@ -199,8 +200,16 @@ def _model(settings: Settings, model: ModelFacts | None) -> Iterator[Finding]:
         yield _stops("head_dim_not_256", f"the model's head dim is {model.head_dim}", "warn")
     dp = settings.number("dp-size", 1) if settings.given("enable-dp-attention") else 1
     ranks = max(settings.number("tp-size", 1) // max(dp, 1), 1)
-    q_heads = -(-model.q_heads // ranks)
-    kv_heads = max((model.kv_heads or model.q_heads) // ranks, 1)
+    heads = rank_heads(model.q_heads, model.kv_heads or model.q_heads, ranks)
+    if heads is None:
+        yield Finding(
+            "heads_do_not_divide",
+            "refuse",
+            f"{model.q_heads} q and {model.kv_heads} kv heads do not divide over {ranks} ranks; SGLang would refuse",
+            "choose a --tp that divides the heads",
+        )
+        return
+    q_heads, kv_heads = heads
     if q_heads % kv_heads or q_heads // kv_heads not in GQA_RATIOS:
         yield _stops("gqa_ratio", f"{q_heads} q heads / {kv_heads} kv heads on a rank", "warn")
     limit = ADDRESS_LIMIT // (q_heads * BYTES_PER_HEAD_ROW)
