@@ -28,6 +28,18 @@ def test_it_is_healthy_and_proven(lab: Lab) -> None:
     assert (code, document["verdict"]) == (0, "FIRED")
 
 
+def test_a_proof_from_outside_reads_the_containers_log(lab: Lab, tmp_path: Path) -> None:
+    """``--container``: both witnesses from the host, the evidence sealed and judged again."""
+    words = ["--witness", "counters,log", "--container", f"{lab.project}-server-1", "--load", "0", "--json"]
+    done = run(FASTFILL, "prove", "--url", lab.url, *words, "--evidence", str(tmp_path / "e"), check=False)
+    document = json.loads(done.stdout)
+    said = {one["witness"]: one["says"] for one in document["witnesses"]}
+    assert (done.returncode, document["verdict"]) == (0, "FIRED"), document
+    assert (said["counters"], said["log"]) == ("seen", "seen"), document["witnesses"]
+    again = run(FASTFILL, "prove", "--replay", str(tmp_path / "e"), "--json", check=False)
+    assert json.loads(again.stdout)["verdict"] == "FIRED"
+
+
 def test_the_kernels_line_is_kept_apart_from_the_log(lab: Lab) -> None:
     kept = [json.loads(line) for line in lab.exec("cat", f"{STATE}/kernels.jsonl").splitlines()]
     assert "fmha_fwd_hd256_fp8_causal_group_gfx950" in kept[-1]["line"]

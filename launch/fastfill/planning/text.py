@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fastfill.planning.document import PlanDocument, Row
+from fastfill.planning.rules import rules
 
 _WIDTH = 150
 
@@ -27,6 +28,11 @@ def show(plan: PlanDocument) -> None:
         notes.append(f"{trace.too_long} requests are longer than the context or the KV pool allows: not served")
     notes += [f"assumed: {name}={value}" for name, value in plan.assumptions.items()]
     notes += [f"not modelled: {what}" for what in plan.not_modelled]
+    if rules(plan.release).prefix_fires:
+        notes.append(
+            f"on SGLang {plan.release} a batch with a prefix stays on the path: neither --disable-radix-cache nor "
+            "--chunked-prefill-size -1 is needed for it"
+        )
     for note in notes:
         console.print(f"  {note}", markup=False)
     note = f" ({plan.time_model.note})" if plan.time_model.note not in plan.time_model.source else ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fastfill.proof.evidence import Evidence
-from fastfill.proof.explain import built_in
+from fastfill.proof.explain import built_in, version
 from fastfill.proof.verdict import Verdict
 from sglang_fastfill.conditions import FLAG, RIVAL_FLAG
+
+_GATHERS_SINCE = (0, 5, 19)
 
 
 def notes(evidence: Evidence) -> list[str]:
@@ -26,7 +28,13 @@ def notes(evidence: Evidence) -> list[str]:
         path = status.path
         found.append(f"the path was turned off by {path.who} at {path.when}: {path.why or 'no reason given'}")
     chunk = evidence.server.chunked_prefill_size
-    if chunk is not None and chunk > 0:
+    if version(evidence.server.version) >= _GATHERS_SINCE:
+        if evidence.server.disable_radix_cache or (chunk is not None and chunk <= 0):
+            found.append(
+                f"on SGLang {evidence.server.version} a batch with a prefix stays on the path: neither "
+                "--disable-radix-cache nor --chunked-prefill-size -1 is needed for it"
+            )
+    elif chunk is not None and chunk > 0:
         found.append(
             f"--chunked-prefill-size is {chunk}: what a longer prompt, or a prompt that does not fit beside others, "
             "has after its first chunk leaves the path before SGLang 0.5.19"
