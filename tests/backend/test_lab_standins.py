@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,15 +120,23 @@ def test_the_backend_believes_in_gfx950_alone_among_sglangs_modules() -> None:
 def test_the_model_with_scales_is_read_by_hugging_face_without_them(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    from fastfill.lab import reference
-
     models.write_model("dense-scales", tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     scales = {name: float(tensor) for name, tensor in tensors.items() if name.endswith("_scale")}
     assert len(scales) == 2 * len(models.SCALES)
     assert {name.rpartition(".")[2]: value for name, value in scales.items()} == models.SCALES
-    (given,) = reference.prompt_logprobs(tmp_path, [list(range(40))])
+    # In a process of its own: one that has loaded SGLang leaves the rotary frequencies uninitialised.
+    argv = [sys.executable, "-m", "fastfill.lab.reference", str(tmp_path)]
+    ran = subprocess.run(argv, input=json.dumps([list(range(40))]), capture_output=True, text=True, check=True)
+    (given,) = json.loads(ran.stdout)
     assert len(given) == 39 and torch.tensor(given).std() > 0.5
+
+
+def test_the_reference_refuses_a_process_that_has_loaded_sglang(tmp_path: Path) -> None:
+    from fastfill.lab import reference
+
+    with pytest.raises(RuntimeError, match="process of its own"):
+        reference.prompt_logprobs(tmp_path, [[1, 2]])
 
 
 # Hugging Face's own classes would quantise the one that says it is quantised.

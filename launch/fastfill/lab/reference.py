@@ -20,7 +20,13 @@ def prompt_logprobs(model: Path, prompts: list[list[int]]) -> list[list[float]]:
 
     Returns:
         For each prompt one value fewer than it has tokens.
+
+    Raises:
+        RuntimeError: SGLang is loaded in this process: it changes how transformers makes a model, and the rotary
+            frequencies then stay uninitialised memory (seen with transformers 5 and SGLang 0.5.16).
     """
+    if "sglang" in sys.modules:
+        raise RuntimeError("SGLang is loaded here: run the reference in a process of its own")
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
