@@ -263,6 +263,16 @@ def judge_pass(facts: PassFacts) -> PassVerdict:
     return PassVerdict(stops, stops[0] if stops else None, tokens=sum(facts.extend_lens), longest=longest)
 
 
+PREFIX: Final[frozenset[str]] = frozenset({"prefix_mixed", "prefix_chunk", "prefix_radix"})
+"""What no longer stops a pass whose prefixes can be brought to the kernel."""
+
+
+def with_prefix_reached(verdict: PassVerdict) -> PassVerdict:
+    """The verdict of the same pass with ``prefix_reached``, without looking at its sequences again."""
+    stops = tuple(id for id in verdict.stops if id not in PREFIX)
+    return PassVerdict(stops, stops[0] if stops else None, verdict.tokens, verdict.longest)
+
+
 def all_reasons(layer: LayerVerdict, forward_pass: PassVerdict) -> tuple[str, ...]:
     """Every condition that stops this layer in this pass, in the tables' order; empty when the path fires."""
     held = [*layer.stops, *forward_pass.stops]

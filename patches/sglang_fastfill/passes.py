@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,8 +45,7 @@ class Pass:
             return
         self.context = context.find(self.backend, forward_batch, layer)
         if self.context is not None:
-            self.facts = replace(self.facts, prefix_reached=True)
-            self.verdict = gate.judge_pass(self.facts)
+            self.verdict = gate.with_prefix_reached(self.verdict)
 
 
 def _memory(backend: Any) -> Memory:

@@ -159,7 +159,12 @@ def test_context_limit(kv_heads: int, limit: int) -> None:
 def test_a_prefix_stops_nothing_where_it_can_be_brought_to_the_kernel(case: dict[str, Any]) -> None:
     assert reason_of({}, case) in ("prefix_mixed", "prefix_chunk", "prefix_radix")
     assert reason_of({}, {**case, "prefix_reached": True}) is None
-    assert reason_of({}, {**case, "prefix_reached": True, "rids": ["fastfill-fallback-1", "b"]}) == "forced_fallback"
+    forced = {**case, "rids": ["fastfill-fallback-1", "b"]}
+    assert reason_of({}, {**forced, "prefix_reached": True}) == "forced_fallback"
+    for facts in (case, forced):
+        stopped = gate.judge_pass(dataclasses.replace(GOOD_PASS, **facts))
+        reached = gate.judge_pass(dataclasses.replace(GOOD_PASS, **facts, prefix_reached=True))
+        assert gate.with_prefix_reached(stopped) == reached
 
 
 def test_the_tables_order_decides_across_layer_and_pass() -> None:
