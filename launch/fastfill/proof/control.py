@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from fastfill.proof.attempt import Outcome, judge, target_passes
 from fastfill.proof.evidence import Attempt, Evidence
-from fastfill.proof.tally import is_ours
+from fastfill.proof.side import fast_calls
 
 REASON = "forced_fallback"
 
@@ -32,7 +32,7 @@ def judge_control(evidence: Evidence) -> Control:
         return Control("not_run", "no time was left")
     why = ""
     for attempt in evidence.controls:
-        if fired := _fired(attempt):
+        if fired := fast_calls(attempt):
             return Control("failed", f"the negative control made {fired} fast-path call(s)", "control_fired")
         judged = judge(attempt)
         if judged.outcome is Outcome.UNSEEN:
@@ -67,21 +67,11 @@ def _beside(evidence: Evidence) -> Control:
         why = without_prefix(attempt)
         if why:
             continue
-        if fired := _fired(attempt):
+        if fired := fast_calls(attempt):
             return Control("failed", f"beside a cached prompt it made {fired} fast-path call(s)", "control_fired")
         named = ", ".join(sorted(_reasons(attempt))) or "no gate to say why"
         return Control("passed", f"did not fire beside a cached prompt: {named}")
     return Control("not_possible", f"no forced fallback, and {why or 'no time was left'}")
-
-
-def _fired(attempt: Attempt) -> int:
-    return sum(
-        call.count
-        for ranked in attempt.ranks
-        for one in target_passes(attempt, ranked.passes)
-        for call in one.calls
-        if is_ours(call)
-    )
 
 
 def _reasons(attempt: Attempt) -> set[str]:
