@@ -144,7 +144,6 @@ class PassFacts:
         rids: Request ids, one per sequence; may be empty.
         ends: Where each recently prefilled request's last chunk ended, in tokens, by rid.
         forced_fallback_allowed: The profile allows the negative control.
-        prefix_reached: This SGLang can bring the cached tokens of this batch to the kernel as well.
     """
 
     operator_off: bool
@@ -155,7 +154,6 @@ class PassFacts:
     rids: Sequence[str]
     ends: Mapping[str, int]
     forced_fallback_allowed: bool
-    prefix_reached: bool = False
 
 
 def _continues(facts: PassFacts) -> list[bool]:
@@ -180,9 +178,9 @@ BATCH: Final[dict[str, Callable[[PassFacts], bool]]] = {
     "not_extend": lambda f: f.mode not in ("EXTEND", "MIXED"),
     # One for each sequence, or we do not know which of them has a prefix.
     "no_prefix_info": lambda f: f.prefix_lens is None or len(f.prefix_lens) != len(f.extend_lens),
-    "prefix_mixed": lambda f: not f.prefix_reached and _mixed(f),
-    "prefix_chunk": lambda f: not f.prefix_reached and not _mixed(f) and any(_continues(f)),
-    "prefix_radix": lambda f: not f.prefix_reached and not _mixed(f) and not all(_continues(f)),
+    "prefix_mixed": _mixed,
+    "prefix_chunk": lambda f: not _mixed(f) and any(_continues(f)),
+    "prefix_radix": lambda f: not _mixed(f) and not all(_continues(f)),
     "forced_fallback": lambda f: (
         f.forced_fallback_allowed and any(rid.startswith(FALLBACK_RID_PREFIX) for rid in f.rids)
     ),
@@ -268,7 +266,7 @@ PREFIX: Final[frozenset[str]] = frozenset({"prefix_mixed", "prefix_chunk", "pref
 
 
 def with_prefix_reached(verdict: PassVerdict) -> PassVerdict:
-    """The verdict of the same pass with ``prefix_reached``, without looking at its sequences again."""
+    """The verdict of the same pass where this SGLang can bring the cached tokens to the kernel as well."""
     stops = tuple(id for id in verdict.stops if id not in PREFIX)
     return PassVerdict(stops, stops[0] if stops else None, verdict.tokens, verdict.longest)
 

@@ -94,10 +94,11 @@ PASS_CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def reason_of(layer: dict[str, Any], forward_pass: dict[str, Any]) -> str | None:
+def reason_of(layer: dict[str, Any], forward_pass: dict[str, Any], *, reached: bool = False) -> str | None:
+    verdict = gate.judge_pass(dataclasses.replace(GOOD_PASS, **forward_pass))
     return gate.reason(
         gate.judge_layer(dataclasses.replace(GOOD_LAYER, **layer)),
-        gate.judge_pass(dataclasses.replace(GOOD_PASS, **forward_pass)),
+        gate.with_prefix_reached(verdict) if reached else verdict,
     )
 
 
@@ -142,10 +143,10 @@ def test_batch_size_limit(heads: int, limit: int) -> None:
 def test_context_limit(kv_heads: int, limit: int) -> None:
     """2^32 / (kv heads x 256) tokens of one sequence, prefix included: facts of the disassembled kernel."""
     layer = {"q_heads": kv_heads, "kv_heads": kv_heads}
-    near = {"prefix_lens": [limit - 101, 0], "extend_lens": [100, 20], "prefix_reached": True}
-    assert reason_of(layer, near) is None
-    assert reason_of(layer, {**near, "extend_lens": [101, 20]}) == "batch_too_large"
-    assert reason_of(layer, {**near, "prefix_lens": [0, limit - 20]}) == "batch_too_large"
+    near = {"prefix_lens": [limit - 101, 0], "extend_lens": [100, 20]}
+    assert reason_of(layer, near, reached=True) is None
+    assert reason_of(layer, {**near, "extend_lens": [101, 20]}, reached=True) == "batch_too_large"
+    assert reason_of(layer, {**near, "prefix_lens": [0, limit - 20]}, reached=True) == "batch_too_large"
 
 
 @pytest.mark.parametrize(
@@ -158,13 +159,11 @@ def test_context_limit(kv_heads: int, limit: int) -> None:
 )
 def test_a_prefix_stops_nothing_where_it_can_be_brought_to_the_kernel(case: dict[str, Any]) -> None:
     assert reason_of({}, case) in ("prefix_mixed", "prefix_chunk", "prefix_radix")
-    assert reason_of({}, {**case, "prefix_reached": True}) is None
+    assert reason_of({}, case, reached=True) is None
     forced = {**case, "rids": ["fastfill-fallback-1", "b"]}
-    assert reason_of({}, {**forced, "prefix_reached": True}) == "forced_fallback"
-    for facts in (case, forced):
-        stopped = gate.judge_pass(dataclasses.replace(GOOD_PASS, **facts))
-        reached = gate.judge_pass(dataclasses.replace(GOOD_PASS, **facts, prefix_reached=True))
-        assert gate.with_prefix_reached(stopped) == reached
+    assert reason_of({}, forced, reached=True) == "forced_fallback"
+    assert reason_of({}, {**case, "operator_off": True}, reached=True) == "operator_off"
+    assert reason_of({}, {**case, "prefix_lens": [5]}, reached=True) == "no_prefix_info"
 
 
 def test_the_tables_order_decides_across_layer_and_pass() -> None:
