@@ -24,12 +24,12 @@ from scipy import stats as scipy_stats
 
 from fastfill.benchmark import analyse, arms, report, schedule, setup, stats
 from fastfill.benchmark.arms import Arm, Comparison
+from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.grid import Cell
 from fastfill.benchmark.journal import Journal
 from fastfill.benchmark.load import Loader
 from fastfill.benchmark.proven import prove
 from fastfill.benchmark.run import Bench, Settings
-from fastfill.benchmark.target import Connection
 from fastfill.lab import command, runs, server
 from fastfill.lab.server import LabServer
 from fastfill.lab.spec import LabSpec

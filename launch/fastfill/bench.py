@@ -63,7 +63,6 @@ def ab(
     Example: fastfill bench ab --a off --b long-context --grid "isl=8192 osl=1024 conc=4,16" --url http://localhost:30000
     """
     from fastfill.benchmark import setup
-    from fastfill.proof.address import admin_key, api_key
 
     wish = setup.Wish(
         a=a, b=b, grid=grid, blocks=blocks, noise=blocks // 2 if noise is None else noise, metric=metric,
@@ -71,14 +70,9 @@ def ab(
         tokenizer=tokenizer, extra=tuple(ctx.args),
     )  # fmt: skip
     job = setup.settle(wish)
+    access = setup.access(api_key_file, admin_api_key_file)
     stopped = setup.execute(
-        job,
-        out,
-        python=python,
-        key=api_key(api_key_file),
-        admin=admin_key(admin_api_key_file),
-        run_timeout_s=run_timeout,
-        probe_tokens=probe_tokens,
+        job, out, python=python, access=access, run_timeout_s=run_timeout, probe_tokens=probe_tokens
     )
     void = _report(out, json)
     if stopped:
@@ -119,8 +113,7 @@ def accuracy(
 
     Example: fastfill bench accuracy --url http://localhost:30000 --bf16-url http://localhost:30001 --data gsm8k.jsonl
     """
-    from fastfill.benchmark import answering
-    from fastfill.proof.address import admin_key, api_key
+    from fastfill.benchmark import answering, setup
 
     document = answering.execute(
         answering.Wish(
@@ -141,8 +134,7 @@ def accuracy(
             answer_tokens=answer_tokens,
             probe_tokens=probe_tokens,
         ),
-        key=api_key(api_key_file),
-        admin=admin_key(admin_api_key_file),
+        setup.access(api_key_file, admin_api_key_file),
     )
     if json:
         output.document(document)

@@ -120,7 +120,7 @@ class World:
             "reason": None if on else {"id": "flag_off" if arm.fires else "operator_off"},
             "server": {"sglang": "0.5.16", "model_path": "model", "tp_size": 1},
         }
-        return judge(arm, document, self.context)
+        return judge(arm, document, self.context)._replace(about={"device": "cpu"})
 
 
 def bench(folder: Path, world: World, wish: Wish = WISH, cells: list[Cell] | None = None) -> tuple[Bench, Journal]:

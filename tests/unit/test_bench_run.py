@@ -14,11 +14,11 @@ from bench_fakes import CELL, WISH, World, bench
 from cli_run import fastfill
 
 from fastfill.benchmark import arms, report
+from fastfill.benchmark.connection import under_way
 from fastfill.benchmark.grid import Cell
 from fastfill.benchmark.journal import Journal, digest
 from fastfill.benchmark.load import Loader, arguments
 from fastfill.benchmark.proven import judge
-from fastfill.benchmark.target import under_way
 from fastfill.errors import NotReadyError, UsageError
 from fastfill.serving.profile import load
 

@@ -17,8 +17,10 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from fastfill.benchmark import arms
+from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.ending import orderly
-from fastfill.benchmark.target import Connection, PathTarget, RestartTarget, serve_argv
+from fastfill.benchmark.restart import RestartTarget, serve_argv
+from fastfill.benchmark.target import PathTarget
 from fastfill.errors import FastfillError, NotReadyError
 from fastfill.serving.profile import load
 from ports import free_port
@@ -142,10 +144,11 @@ def test_a_server_that_does_not_start_is_shown_with_its_log(target: RestartTarge
 
 
 def test_the_command_is_fastfill_serve() -> None:
-    argv = serve_argv("python", model="M", tp=4, port=1, extra=["--reasoning-parser", "qwen3"], longest_prompt=9)
+    keys = ["--api-key-file", "K"]
+    argv = serve_argv("python", model="M", tp=4, port=1, extra=["--log-level", "info"], longest_prompt=9, keys=keys)
     assert argv("off") == [
         "python", "-m", "fastfill", "serve", "--profile", "off", "--model", "M", "--tp", "4", "--port", "1",
-        "--longest-prompt", "9", "--", "--reasoning-parser", "qwen3",
+        "--api-key-file", "K", "--longest-prompt", "9", "--", "--log-level", "info",
     ]  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 from fastfill import output
 from fastfill.benchmark import gate
 from fastfill.benchmark.arms import Arm
+from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.journal import Journal
 from fastfill.benchmark.measured import rise
 from fastfill.benchmark.proven import Proof
 from fastfill.benchmark.questions import Question
-from fastfill.benchmark.target import Connection
 from fastfill.proof.coverage import coverage
 
 ArmId = Literal["fast", "fallback", "bf16"]

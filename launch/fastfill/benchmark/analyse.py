@@ -22,6 +22,7 @@ from fastfill.benchmark.grid import Cell
 from fastfill.benchmark.measured import METRICS
 from fastfill.benchmark.schedule import Kind, units
 from fastfill.benchmark.stats import Estimate
+from fastfill.benchmark.timings import timings
 from fastfill.benchmark.verdict import Evidence
 
 Event = dict[str, Any]
@@ -72,6 +73,7 @@ def analyse(plan: dict[str, Any], events: list[Event], *, changed: list[str], st
         interruptions=_interruptions(events),
         changed_files=changed,
         runs=[_run(run, plan["metric"]) for run in runs if "began" in run],
+        timings=timings(cells, runs, _about(events).get("device")),
         plan=plan,
     )
 
@@ -215,10 +217,15 @@ def _when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _about(events: list[Event]) -> dict[str, str]:
+    """What the server said of itself at the first proof that it answered."""
+    return next((event["about"] for event in events if event.get("about")), {})
+
+
 def _provenance(plan: dict[str, Any], events: list[Event], runs: list[Event], stack: str) -> Provenance:
     servers = [event["document"]["server"] for event in events if event["event"] == "proof"]
     server: dict[str, Any] = next((one for one in reversed(servers) if one), {})
-    about: dict[str, Any] = next((event["about"] for event in events if event.get("about")), {})
+    about = _about(events)
     loads = [run["load"]["load1"] for run in runs if "load" in run]
     cpus = next((run["load"]["cpus"] for run in runs if "load" in run), 0)
     return Provenance(

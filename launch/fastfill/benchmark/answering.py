@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 from fastfill.benchmark import accuracy, questions, scoring
 from fastfill.benchmark.accuracy import lines
 from fastfill.benchmark.arms import Arm
-from fastfill.benchmark.ending import orderly
-from fastfill.benchmark.journal import Journal, unwritable
+from fastfill.benchmark.connection import Connection
+from fastfill.benchmark.ending import closing, orderly
+from fastfill.benchmark.journal import Journal, alone, unwritable
 from fastfill.benchmark.proven import Proof, prove
+from fastfill.benchmark.questions import Question
 from fastfill.benchmark.report import needed
-from fastfill.benchmark.servers import Servers, started_here
-from fastfill.benchmark.setup import PROOF_S, find_interpreter
-from fastfill.benchmark.target import Connection
+from fastfill.benchmark.servers import BF16, FP8, Servers
+from fastfill.benchmark.setup import PROOF_S, Access, Start, find_interpreter, restarting
 from fastfill.errors import UsageError
 
 __all__ = ["Wish", "execute", "lines"]
@@ -43,34 +44,59 @@ class Wish(NamedTuple):
     probe_tokens: int | None
 
 
-def execute(wish: Wish, *, key: str | None, admin: str | None) -> dict[str, Any]:
+def execute(wish: Wish, access: Access) -> dict[str, Any]:
     """Measure and judge; the document is also written to ``accuracy.json`` in the folder.
 
     Raises:
         FastfillError: The questions, a server or lm-eval cannot be used.
     """
+    needed("scipy")
+    _check(wish)
+    asked = questions.read(wish.data or questions.SHIPPED, wish.limit)
+    python, env = find_interpreter(wish.python)
+    up = [Connection(url, access.key, access.admin) if url else None for url in (wish.url, wish.bf16_url)]
+    # Before anything is written: an address where nobody is leaves no folder.
+    for connection in up:
+        if connection is not None:
+            connection.visit(lambda server: server.facts())
+    servers = {"fp8": wish.url or "", "bf16": wish.bf16_url or "", "here": wish.lab or wish.model or ""}
+    try:
+        with alone(wish.out), orderly():
+            journal = Journal(wish.out, accuracy.plan(asked, margin=wish.margin, servers=servers))
+            document = _measured(wish, access, up, asked, journal, python, env)
+            (wish.out / "accuracy.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise unwritable(error, wish.out) from error
+    return document
+
+
+def _check(wish: Wish) -> None:
+    if (wish.url or wish.bf16_url) and (wish.model or wish.lab):
+        raise UsageError(
+            "--url and --bf16-url name servers that are up, --model and --lab start others",
+            next_step="give one kind of them",
+        )
+    if not (wish.url or wish.model or wish.lab):
+        raise UsageError("no server is named", where="--url", next_step="give --url, or --model to start servers here")
+
+
+def _measured(
+    wish: Wish,
+    access: Access,
+    up: list[Connection | None],
+    asked: list[Question],
+    journal: Journal,
+    python: Path,
+    env: dict[str, str],
+) -> dict[str, Any]:
     from fastfill.path import caller
 
-    if wish.url and (wish.model or wish.lab):
-        raise UsageError(
-            "--url names a server that is up, --model and --lab start others", next_step="give one of them"
-        )
-    needed("scipy")
-    asked = questions.read(wish.data or questions.SHIPPED, wish.limit)
-    servers = {"fp8": wish.url or "", "bf16": wish.bf16_url or "", "here": wish.lab or wish.model or ""}
-    if not any(servers.values()):
-        raise UsageError("no server is named", where="--url", next_step="give --url, or --model to start servers here")
-    journal = Journal(wish.out, accuracy.plan(asked, margin=wish.margin, servers=servers))
-    start = started_here(
-        wish.out, model=wish.model, lab=wish.lab, tp=wish.tp, port=wish.port, extra=wish.extra, key=key
-    )
-    place = Servers(
-        Connection(wish.url, key, admin) if wish.url else None,
-        Connection(wish.bf16_url, key, admin) if wish.bf16_url else None,
-        start[0] if start else None,
-        caller(),
-    )
-    python, env = find_interpreter(wish.python)
+    started = None
+    if wish.model or wish.lab:
+        connection = Connection(f"http://127.0.0.1:{wish.port}", access.key, access.admin)
+        start = Start(wish.model, wish.lab, wish.tp, wish.port, extra=wish.extra, keys=access.files)
+        started, _ = restarting({"A": FP8, "B": BF16}, connection, wish.out, start)
+    place = Servers(up[0], up[1], started, caller())
 
     def proof(connection: Connection, arm: Arm) -> Proof:
         return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=wish.probe_tokens)
@@ -82,15 +108,7 @@ def execute(wish: Wish, *, key: str | None, admin: str | None) -> dict[str, Any]
             harness, connection.url, asked, folder, model=model, context=context or 4096, key=connection.key
         )
 
-    with orderly():
-        try:
-            document = accuracy.run(
-                place.places(), asked, journal, margin=wish.margin, prove=proof, score=score, drain_s=DRAIN_S
-            )
-        finally:
-            place.close()
-    try:
-        (wish.out / "accuracy.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise unwritable(error, wish.out) from error
-    return document
+    with closing(place.close):
+        return accuracy.run(
+            place.places(), asked, journal, margin=wish.margin, prove=proof, score=score, drain_s=DRAIN_S
+        )

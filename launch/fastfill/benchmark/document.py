@@ -1,4 +1,8 @@
-"""The report as a document, ``fastfill.bench/1``: more keys may come, these keep their names."""
+"""The report as a document, ``fastfill.bench/1``: more keys may come, these keep their names.
+
+``fastfill plan --calibration`` reads ``timings`` (see :class:`TimingsPart`): what one prefill pass and one decode step
+took, in seconds, by arm. Of ``provenance`` it needs ``server``, ``model``, ``sglang``, ``tp_size`` and ``ended``.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +71,52 @@ class CellPart(_Part):
     void_blocks: list[str]
 
 
+class PrefillPart(_Part):
+    """Prompts that were alone on the server (cells of concurrency 1).
+
+    Attributes:
+        arm: The arm that served them.
+        tokens: Of each prompt.
+        fast: Whether all their attention work took the fast path; else none did (a mixture is left out).
+        seconds: Median time to the first token, the way to the client included.
+        requests: How many there were.
+    """
+
+    arm: Literal["A", "B"]
+    tokens: int
+    fast: bool
+    seconds: float
+    requests: int
+
+
+class DecodePart(_Part):
+    """Decode steps of one cell.
+
+    Attributes:
+        arm: The arm that served it.
+        rows: Sequences at once, the cell's concurrency.
+        context: Tokens in the cache of all of them together, at the middle of the answers.
+        seconds: Median time between two tokens, over the runs.
+    """
+
+    arm: Literal["A", "B"]
+    rows: int
+    context: int
+    seconds: float
+
+
+class TimingsPart(_Part):
+    """What a time model can be fitted to, from runs that nothing stands against; both lists in the grid's order.
+
+    Attributes:
+        blocking: Whether a pass is over before the scheduler goes on, as on a CPU; None where the server does not say.
+    """
+
+    blocking: bool | None
+    prefills: list[PrefillPart]
+    decodes: list[DecodePart]
+
+
 class ProofPart(_Part):
     """One proof of one arm."""
 
@@ -126,4 +176,5 @@ class BenchDocument(_Part):
     interruptions: list[str]
     changed_files: list[str]
     runs: list[RunPart]
+    timings: TimingsPart
     plan: dict[str, Any]

@@ -1,11 +1,14 @@
-"""SIGTERM and a closed terminal end a benchmark as Ctrl-C does: the kill switch is put back, servers are ended."""
+"""How a benchmark ends: on SIGTERM as on Ctrl-C, with everything closed, and with the first error told."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from fastfill import output
+from fastfill.errors import FastfillError
 
 
 @contextmanager
@@ -21,3 +24,32 @@ def orderly() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def closing(*ends: Callable[[], None]) -> Iterator[None]:
+    """On the way out every end is run, whatever became of the others.
+
+    The first error is the one that leaves: that a dead server cannot be tidied up must not hide how it died. Later
+    ones are only told.
+    """
+    first: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        first = error
+    for end in ends:
+        try:
+            end()
+        except BaseException as error:
+            if first is None:
+                first = error
+            else:
+                _tell(error)
+    if first is not None:
+        raise first
+
+
+def _tell(error: BaseException) -> None:
+    lines = error.lines() if isinstance(error, FastfillError) else [f"error: {error!r}"]
+    output.talk("\n".join(["bench: and then:", *lines]))

@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,12 @@ from fastfill.errors import NotReadyError, UsageError
 
 PLAN = "plan.json"
 JOURNAL = "journal.jsonl"
+LOCK = ".lock"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Unwritable(NotReadyError):
+    """The folder cannot be written: nothing that is measured now could be kept."""
 
 
 class Journal:
@@ -31,7 +39,7 @@ class Journal:
 
     Raises:
         UsageError: The folder holds a benchmark of another plan, or something else.
-        NotReadyError: It cannot be written.
+        Unwritable: It cannot be written.
     """
 
     def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
@@ -46,20 +54,26 @@ class Journal:
         self._cut_torn_line()
 
     def add(self, event: str, **fields: Any) -> None:
-        """Write one event down; it is on the disk when this returns.
+        """Write one event down; it is on the disk when this returns, and is not there at all where this raises.
 
         Raises:
-            NotReadyError: It cannot be.
+            Unwritable: It cannot be.
         """
         entry = {"event": event, "time": round(time.time(), 3), **fields}
         line = json.dumps(entry) + "\n"
+        whole = self._path.stat().st_size if self._path.exists() else 0
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise unwritable(error, self._path) from error
+        except BaseException as error:
+            # What comes next must not stand behind half a line.
+            if self._path.exists():
+                os.truncate(self._path, whole)
+            if isinstance(error, OSError):
+                raise unwritable(error, self._path) from error
+            raise
         self.events.append(entry)
 
     def finished(self) -> set[str]:
@@ -142,10 +156,32 @@ def digest(file: Path) -> str | None:
         return None
 
 
-def unwritable(error: OSError, where: Path) -> NotReadyError:
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the folder: two at once would run the same cells, and each other's load would be in both.
+
+    Raises:
+        UsageError: Another process holds it.
+        Unwritable: It cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(folder / LOCK), timeout=0):
+            yield
+    except Timeout:
+        raise UsageError(
+            "another command is at work in this folder",
+            where=str(folder),
+            next_step="wait for it, or give another --out",
+        ) from None
+
+
+def unwritable(error: OSError, where: Path) -> Unwritable:
     """The disk is full, or the folder is not ours."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return NotReadyError(
+    full = error.errno in FULL
+    return Unwritable(
         "the disk is full: the benchmark stopped, what was finished is kept"
         if full
         else f"cannot write: {error.strerror}",

@@ -11,11 +11,14 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from fastfill.benchmark.grid import Cell
+from fastfill.benchmark.journal import FULL
 from fastfill.errors import NotReadyError
 
 START_S = 180.0
+KEYS = ("OPENAI_API_KEY", "API_KEY")
 _PROGRAM = Path(__file__).with_name("loader.py")
 
 
@@ -47,8 +50,11 @@ class Loader:
 
     def __init__(self, python: Path, env: dict[str, str], log: Path, key: str | None = None) -> None:
         self._argv = [str(python), str(_PROGRAM)]
-        # The benchmark's own name for the key of whatever server it talks to.
-        self._env = {**env, **({"OPENAI_API_KEY": key} if key else {})}
+        # The benchmark's own names for the key of whatever server it talks to: another service's, from the user's
+        # shell, is not for this one.
+        self._env = {name: value for name, value in env.items() if name not in KEYS}
+        if key:
+            self._env[KEYS[0]] = key
         self._log = log
         self._child: subprocess.Popen[bytes] | None = None
         self._rest = b""
@@ -69,6 +75,7 @@ class Loader:
 
         Raises:
             NotReadyError: The benchmark cannot be started in this interpreter.
+            OSError: The disk is full.
         """
         child = self._started()
         assert child.stdin is not None
@@ -84,6 +91,8 @@ class Loader:
             self.stop()
             timed_out = isinstance(error, TimeoutError)
             return f"the client was cut off after {timeout_s:.0f} s" if timed_out else "the benchmark's process died"
+        if answer.get("errno") in FULL:
+            raise OSError(answer["errno"], answer.get("why"))
         return str(answer.get("why", ""))
 
     def stop(self) -> None:
@@ -123,7 +132,7 @@ class Loader:
             ) from None
         return self._child
 
-    def _answer(self, timeout_s: float) -> dict[str, object]:
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
         """The next line.
 
         Raises:
@@ -143,5 +152,5 @@ class Loader:
                     raise EOFError
                 self._rest += more
         line, _, self._rest = self._rest.partition(b"\n")
-        found: dict[str, object] = json.loads(line)
+        found: dict[str, Any] = json.loads(line)
         return found

@@ -22,7 +22,7 @@ def main() -> None:
     answers.flush()
     for line in sys.stdin:
         sys.argv = ["sglang.benchmark.serving", *json.loads(line)]
-        why = ""
+        why, number = "", None
         try:
             serving.cli_main()
         except SystemExit as left:
@@ -30,7 +30,8 @@ def main() -> None:
         except Exception as error:
             traceback.print_exc()
             why = f"{type(error).__name__}: {error}"
-        answers.write(json.dumps({"why": why}) + "\n")
+            number = error.errno if isinstance(error, OSError) else None
+        answers.write(json.dumps({"why": why, "errno": number}) + "\n")
         answers.flush()
 
 

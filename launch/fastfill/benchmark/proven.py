@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastfill.benchmark.arms import Arm
+from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.grid import Cell
-from fastfill.benchmark.target import Connection
-from fastfill.errors import FastfillError
-from fastfill.proof.address import KEY_VARIABLE
+from fastfill.errors import FastfillError, NotReadyError
+from fastfill.proof.address import ADMIN_KEY_VARIABLE, KEY_VARIABLE, without_keys
 from fastfill.proof.server import Server
+
+GRACE_S = 60.0
+"""How much longer than its own deadline a proof may take: its import, its last requests, its report."""
 
 
 class Proof(NamedTuple):
@@ -25,7 +28,7 @@ class Proof(NamedTuple):
         why: One sentence.
         context: Tokens that a request may have, prompt and answer together; 0 where the server does not say.
         document: ``fastfill prove``'s own.
-        about: What the server says of its kernel and GPU.
+        about: What the server says of its kernel, its GPU, and what it runs on.
     """
 
     holds: bool
@@ -64,26 +67,26 @@ def prove(connection: Connection, arm: Arm, *, deadline_s: float, prompt_tokens:
     """Run ``fastfill prove`` against the server, in a process of its own: its JSON document is what it promises.
 
     Raises:
-        FastfillError: It printed no document.
+        FastfillError: It printed no document, or none in time.
     """
-    argv = [
-        sys.executable,
-        "-m",
-        "fastfill",
-        "prove",
-        "--url",
-        connection.url,
-        "--json",
-        "--deadline",
-        f"{deadline_s:g}",
-    ]
+    argv = [sys.executable, "-m", "fastfill", "prove", "--url", connection.url, "--json"]
+    argv += ["--deadline", f"{deadline_s:g}"]
     # How the path fares under load is what the benchmark itself shows, run by run.
     argv += ["--load", "0"]
     if prompt_tokens is not None:
         argv += ["--prompt-tokens", str(prompt_tokens)]
     # The key goes by the environment: a command line shows in process lists.
-    env = {**os.environ, **({KEY_VARIABLE: connection.key} if connection.key else {})}
-    answer = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=deadline_s + 60)
+    keys = {KEY_VARIABLE: connection.key, ADMIN_KEY_VARIABLE: connection.admin_key}
+    env = without_keys(os.environ) | {name: key for name, key in keys.items() if key}
+    limit = deadline_s + GRACE_S
+    try:
+        answer = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired as error:
+        raise NotReadyError(
+            f"fastfill prove did not end within {limit:.0f} s",
+            where=connection.url,
+            next_step="look at the server's log: it takes requests and does not answer them",
+        ) from error
     try:
         document = json.loads(answer.stdout)
     except ValueError as error:
@@ -104,6 +107,9 @@ def _look(server: Server) -> tuple[int, dict[str, str]]:
         "kernel": "; ".join([*(f"{id}: {value}" for id, value in says.items()), installed_kernel()]),
         "gpu": first["arch_not_gfx950"].value if "arch_not_gfx950" in first else "not known",
     }
+    server.facts()
+    if device := server.info.get("device"):
+        about["device"] = str(device)
     return max(rank.context_len for rank in status.ranks), about
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import time
@@ -13,12 +15,15 @@ from fastfill import output
 from fastfill.benchmark import journal as journals
 from fastfill.benchmark import load, measured
 from fastfill.benchmark.arms import Arm, Comparison
+from fastfill.benchmark.connection import Connection
+from fastfill.benchmark.ending import closing
 from fastfill.benchmark.grid import Cell
-from fastfill.benchmark.journal import Journal, digest
+from fastfill.benchmark.hostload import host_load
+from fastfill.benchmark.journal import Journal, Unwritable, digest
 from fastfill.benchmark.load import Loader
 from fastfill.benchmark.proven import Proof
 from fastfill.benchmark.schedule import Step, Unit
-from fastfill.benchmark.target import Connection, Target, host_load
+from fastfill.benchmark.target import Target
 from fastfill.errors import FastfillError, NotReadyError
 from fastfill.proof.counters import Counters
 
@@ -40,8 +45,8 @@ class Settings(NamedTuple):
     drain_timeout_s: float = 120.0
 
 
-class Stopped(Exception):
-    """Nothing further can be measured now; the sentence says why."""
+class Stopped(NotReadyError):
+    """Nothing further can be measured now."""
 
 
 class Bench:
@@ -86,26 +91,35 @@ class Bench:
             Why it stopped before the end; empty where it did not.
 
         Raises:
-            NotReadyError: The disk is full, or the benchmark cannot be started.
+            Unwritable: The disk is full, or the folder is not ours.
         """
         done = self._journal.finished()
         self._journal.add("started", pid=os.getpid(), load=host_load(), left=len(self._units) - len(done))
         try:
-            for number, unit in enumerate(self._units, 1):
-                if unit.name not in done:
-                    output.talk(f"bench: {unit.name} ({number} of {len(self._units)})")
-                    self._unit(unit)
-        except Stopped as stopped:
-            self._journal.add("stopped", why=str(stopped))
-            return str(stopped)
+            with closing(self._loader.stop, self._target.close):
+                self._left(done)
+        except (Unwritable, OSError) as error:
+            full = error if isinstance(error, Unwritable) else journals.unwritable(error, self._journal.folder)
+            # Room for one line there may be, for the report to say so.
+            with contextlib.suppress(Unwritable):
+                self._journal.add("stopped", why=full.what)
+            raise full from error
+        except FastfillError as error:
+            why = f"{error.what} ({error.where})" if error.where else error.what
+            self._journal.add("stopped", why=why)
+            output.talk("\n".join(error.lines()))
+            return why
         except KeyboardInterrupt:
-            self._journal.add("interrupted", why="Ctrl-C")
+            self._journal.add("interrupted", why="Ctrl-C, or SIGTERM")
             raise
-        finally:
-            self._loader.stop()
-            self._target.close()
         self._journal.add("ended", load=host_load())
         return ""
+
+    def _left(self, done: set[str]) -> None:
+        for number, unit in enumerate(self._units, 1):
+            if unit.name not in done:
+                output.talk(f"bench: {unit.name} ({number} of {len(self._units)})")
+                self._unit(unit)
 
     def _unit(self, unit: Unit) -> None:
         attempt = self._journal.attempt(unit.name)
@@ -118,10 +132,7 @@ class Bench:
 
     def _step(self, unit: Unit, step: Step, attempt: int) -> None:
         arm = self._comparison.arm(step.arm)
-        try:
-            proof = self._take(arm)
-        except NotReadyError as error:
-            raise Stopped(f"arm {arm.name}: {error.what}") from error
+        proof = self._take(arm)
         if misfit := proof.misfit(step.cell):
             self._result(unit, step, attempt, void=[misfit])
             return
@@ -140,23 +151,15 @@ class Bench:
         if self._target.take(arm):
             self._proven.clear()
             self._warm.clear()
-        self._drain()
+        self._connection.drain(self._settings.drain_timeout_s)
         if arm.name not in self._proven:
             proof = self._prove(arm)
             self._journal.add(
                 "proof", arm=arm.name, holds=proof.holds, why=proof.why, about=proof.about, document=proof.document
             )
             self._proven[arm.name] = proof
-            self._drain()
-        return self._proven[arm.name]
-
-    def _drain(self) -> None:
-        try:
             self._connection.drain(self._settings.drain_timeout_s)
-        except NotReadyError:
-            raise
-        except FastfillError as error:
-            raise Stopped(error.what) from error
+        return self._proven[arm.name]
 
     def _measure(self, unit: Unit, step: Step, attempt: int, arm: Arm) -> None:
         suffix = f"-again{attempt}" if attempt else ""
@@ -171,6 +174,7 @@ class Bench:
             try:
                 found = measured.read(file.read_text(encoding="utf-8"), step.cell)
             except (OSError, ValueError) as error:
+                self._require_room()
                 void.append(f"the benchmark's file cannot be read: {error}")
         alive = self._connection.alive()
         if not alive:
@@ -228,9 +232,12 @@ class Bench:
         return self._journal.folder / "raw" / f"{name}.jsonl"
 
     def _load(self, cell: Cell, *, seed: int, file: Path) -> str:
-        if shutil.disk_usage(self._journal.folder).free < LEAST_FREE:
-            raise journals.unwritable(OSError(28, "No space left on device"), self._journal.folder)
+        self._require_room()
         # The benchmark appends: what a run that was cut off has left there is not this run's.
         file.unlink(missing_ok=True)
         words = load.arguments(cell, url=self._target.url, seed=seed, file=file, tokenizer=self._settings.tokenizer)
         return self._loader.run(words, self._settings.run_timeout_s)
+
+    def _require_room(self) -> None:
+        if shutil.disk_usage(self._journal.folder).free < LEAST_FREE:
+            raise journals.unwritable(OSError(errno.ENOSPC, "No space left on device"), self._journal.folder)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 from fastfill.benchmark.accuracy import Place
 from fastfill.benchmark.arms import Arm
-from fastfill.benchmark.setup import START_S, restarting
-from fastfill.benchmark.target import Connection, PathTarget, RestartTarget
-from fastfill.errors import FastfillError, UsageError
+from fastfill.benchmark.connection import Connection
+from fastfill.benchmark.ending import closing
+from fastfill.benchmark.restart import RestartTarget
+from fastfill.benchmark.target import PathTarget
+from fastfill.errors import UsageError
 from fastfill.serving.profile import load
 
 FP8, BF16 = "long-context", "bf16-kv"
@@ -51,14 +51,9 @@ class Servers:
 
     def close(self) -> None:
         """Put the switch back, end what was started."""
-        try:
-            self._switch.close()
-        except FastfillError:
-            # A server that was started here is gone by now, and its switch with it.
-            if self._start is None:
-                raise
-        if self._start is not None:
-            self._start.close()
+        # The switch first: where it stands outlives its server.
+        with closing(self._switch.close, *([self._start.close] if self._start is not None else [])):
+            pass
 
     def _turned(self, arm: Arm) -> Callable[[], Connection]:
         def take() -> Connection:
@@ -77,16 +72,3 @@ class Servers:
         self._switch.close()
         self._start.take(self._reference)
         return self._start.connection
-
-
-def started_here(
-    folder: Path, *, model: str | None, lab: str | None, tp: int, port: int, extra: tuple[str, ...], key: str | None
-) -> tuple[RestartTarget, str] | None:
-    """What starts the servers on this host, and the model's folder; None where neither model is given."""
-    if not model and not lab:
-        return None
-    connection = Connection(f"http://127.0.0.1:{port}", key)
-    return restarting(
-        {"A": FP8, "B": BF16}, connection, folder, model=model, lab=lab, tp=tp, port=port, longest_prompt=None,
-        extra=extra, timeout_s=START_S, env=dict(os.environ),
-    )  # fmt: skip

@@ -13,19 +13,23 @@ from typing import Any, NamedTuple, cast
 from fastfill import __version__
 from fastfill.benchmark import arms, grid, schedule
 from fastfill.benchmark.arms import Arm, Comparison, Switch
+from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.ending import orderly
-from fastfill.benchmark.journal import Journal
+from fastfill.benchmark.journal import Journal, alone
 from fastfill.benchmark.load import Loader
 from fastfill.benchmark.measured import METRICS
-from fastfill.benchmark.proven import prove
+from fastfill.benchmark.proven import Proof, prove
+from fastfill.benchmark.restart import RestartTarget, require_free, serve_argv
 from fastfill.benchmark.run import Bench, Settings
-from fastfill.benchmark.target import Connection, PathTarget, RestartTarget, Target, serve_argv
+from fastfill.benchmark.target import PathTarget, Target
 from fastfill.errors import UsageError
+from fastfill.proof.address import admin_key, api_key
 from fastfill.serving import profile
 
 PROOF_S = 120.0
 START_S = 3600.0
 """A model of hundreds of GB is loaded in many minutes."""
+LAB_START_S = 300.0
 
 
 class Wish(NamedTuple):
@@ -122,15 +126,33 @@ def describe(wish: Wish, comparison: Comparison, cells: list[grid.Cell]) -> dict
     }
 
 
+class Access(NamedTuple):
+    """How to get into a server: its keys, and the files that a server which is started here reads them from.
+
+    Attributes:
+        key, admin: None where there is none.
+        files: The options of ``fastfill serve`` that name the files.
+    """
+
+    key: str | None = None
+    admin: str | None = None
+    files: tuple[str, ...] = ()
+
+
+def access(key_file: Path | None, admin_file: Path | None) -> Access:
+    """From the command line's options, which win over the environment's variables.
+
+    Raises:
+        UsageError: A file cannot be read, or holds no key.
+    """
+    given = {"--api-key-file": key_file, "--admin-api-key-file": admin_file}
+    # The server may be started in another folder.
+    files = [word for name, file in given.items() if file is not None for word in (name, str(file.absolute()))]
+    return Access(api_key(key_file), admin_key(admin_file), tuple(files))
+
+
 def execute(
-    job: Job,
-    out: Path,
-    *,
-    python: Path | None,
-    key: str | None,
-    admin: str | None,
-    run_timeout_s: float,
-    probe_tokens: int | None,
+    job: Job, out: Path, *, python: Path | None, access: Access, run_timeout_s: float, probe_tokens: int | None
 ) -> str:
     """Run what is left of a job; returns why it stopped before the end, else nothing.
 
@@ -139,72 +161,76 @@ def execute(
     """
     from fastfill.path import caller
 
-    journal = Journal(out, job.plan)
-    if changed := journal.changed():
-        raise UsageError(
-            f"{len(changed)} raw file(s) are not what was written",
-            where=str(out),
-            detail="\n".join(changed),
-            next_step="restore them, or begin anew with another --out",
-        )
-    connection = Connection(job.wish.url or f"http://127.0.0.1:{job.wish.port}", key, admin)
+    wish = job.wish
+    connection = Connection(wish.url or f"http://127.0.0.1:{wish.port}", access.key, access.admin)
     interpreter, env = find_interpreter(python)
-    target: Target
-    if job.comparison.switch == "path":
-        target = PathTarget(connection, caller())
-        tokenizer = job.wish.tokenizer or str(connection.visit(lambda server: server.facts().model_path))
-    else:
-        target, model = restarting(
-            {"A": job.wish.a, "B": job.wish.b}, connection, out, model=job.wish.model, lab=job.wish.lab,
-            tp=job.wish.tp, port=job.wish.port, longest_prompt=job.wish.longest_prompt, extra=job.wish.extra,
-            timeout_s=START_S, env=dict(os.environ),
-        )  # fmt: skip
-        tokenizer = job.wish.tokenizer or model
+    # Before anything is written: an address where nobody is leaves no folder.
+    served = str(connection.visit(lambda server: server.facts().model_path)) if wish.url else ""
+    with alone(out), orderly():
+        journal = Journal(out, job.plan)
+        if changed := journal.changed():
+            raise UsageError(
+                f"{len(changed)} raw file(s) are not what was written",
+                where=str(out),
+                detail="\n".join(changed),
+                next_step="restore them, or begin anew with another --out",
+            )
+        target: Target
+        if job.comparison.switch == "path":
+            target = PathTarget(connection, caller())
+        else:
+            start = Start(wish.model, wish.lab, wish.tp, wish.port, wish.longest_prompt, wish.extra, access.files)
+            target, served = restarting({"A": wish.a, "B": wish.b}, connection, out, start)
 
-    def proof(arm: Arm) -> Any:
-        return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=probe_tokens)
+        def proof(arm: Arm) -> Proof:
+            return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=probe_tokens)
 
-    settings = Settings(tokenizer, run_timeout_s)
-    with orderly(), Loader(interpreter, env, out / "client.log", key) as loader:
-        return Bench(job.comparison, job.units, journal, target, connection, loader, proof, settings).run()
+        settings = Settings(wish.tokenizer or served, run_timeout_s)
+        with Loader(interpreter, env, out / "client.log", access.key) as loader:
+            return Bench(job.comparison, job.units, journal, target, connection, loader, proof, settings).run()
 
 
-def restarting(
-    names: dict[str, str],
-    connection: Connection,
-    folder: Path,
-    *,
-    model: str | None,
-    lab: str | None,
-    tp: int,
-    port: int,
-    longest_prompt: int | None,
-    extra: tuple[str, ...],
-    timeout_s: float,
-    env: dict[str, str],
-) -> tuple[RestartTarget, str]:
+class Start(NamedTuple):
+    """How servers are started on this host: ``model`` or ``lab``, and the options of ``fastfill serve``."""
+
+    model: str | None
+    lab: str | None
+    tp: int
+    port: int
+    longest_prompt: int | None = None
+    extra: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+def restarting(names: dict[str, str], connection: Connection, folder: Path, start: Start) -> tuple[RestartTarget, str]:
     """What starts a server of this host for each arm, by its profile's name, and the folder of its model.
 
     Raises:
-        FastfillError: The lab cannot be made ready.
+        FastfillError: The port is taken, or the lab cannot be made ready.
     """
-    if lab is None:
+    require_free(start.port)
+    # A profile may be a file, named from where the user is; the server's own folder is another.
+    names = {arm: str(Path(name).absolute()) if Path(name).is_file() else name for arm, name in names.items()}
+    if start.lab is None:
         argv = serve_argv(
-            sys.executable, model=str(model), tp=tp, port=port, extra=list(extra), longest_prompt=longest_prompt
-        )
-        return RestartTarget(argv, env, connection, folder, names, timeout_s), str(model)
+            sys.executable, model=str(start.model), tp=start.tp, port=start.port, extra=list(start.extra),
+            longest_prompt=start.longest_prompt, keys=list(start.keys),
+        )  # fmt: skip
+        return RestartTarget(argv, dict(os.environ), connection, folder, names, START_S), str(start.model)
     from fastfill.lab import command, prepare, runs
     from fastfill.lab.spec import LabSpec
 
-    spec = LabSpec(model=lab, port=port, tp=tp, flags=extra, profile=names["A"])
+    spec = LabSpec(model=start.lab, port=start.port, tp=start.tp, flags=start.extra, profile=names["A"])
     spec.check()
-    paths = prepare.paths(spec, runs.folder(port))
+    paths = prepare.paths(spec, runs.folder(start.port))
 
     def in_lab(name: str) -> list[str]:
-        return command.argv(replace(spec, profile=name), paths)
+        words = command.argv(replace(spec, profile=name), paths)
+        at = words.index("--")
+        return [*words[:at], *start.keys, *words[at:]]
 
-    lab_env = command.environment(spec, paths, env)
-    return RestartTarget(in_lab, lab_env, connection, folder, names, timeout_s), str(paths.model)
+    env = command.environment(spec, paths, os.environ)
+    return RestartTarget(in_lab, env, connection, folder, names, LAB_START_S), str(paths.model)
 
 
 def find_interpreter(python: Path | None) -> tuple[Path, dict[str, str]]:

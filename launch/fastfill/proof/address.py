@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,6 +41,12 @@ def base_url(url: str) -> str:
     if parts.query or parts.fragment:
         raise UsageError("the URL has a query or fragment", where=url, next_step="--url http://HOST:PORT")
     return url.rstrip("/")
+
+
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment for a child that is given its keys outright: what an inherited variable names would win there."""
+    names = (KEY_VARIABLE, KEY_FILE_VARIABLE, ADMIN_KEY_VARIABLE, ADMIN_KEY_FILE_VARIABLE)
+    return {name: value for name, value in environ.items() if name not in names}
 
 
 def _has_content(file: str) -> bool:
