@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 
+from fastfill import output
 from fastfill.errors import ExitCode, FastfillError, NotReadyError
 
 
@@ -20,9 +21,10 @@ def main() -> None:
         app(prog_name="fastfill")
     except FastfillError as error:
         _fail(error)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == ExitCode.INTERRUPTED:  # typer takes a Ctrl-C for itself, and says nothing
+            sys.stderr.write("interrupted\n")
+        raise
     except BrokenPipeError:
         # Whoever reads us has left, and has not seen how it ended: no success.
         sys.exit(int(ExitCode.CHECK_FAILED))
@@ -37,8 +39,15 @@ def main() -> None:
 
 
 def _fail(error: FastfillError) -> None:
+    if not error.documented and _asked_for_json(sys.argv[1:]):
+        output.document(error.document())
     sys.stderr.write("\n".join(error.lines()) + "\n")
     sys.exit(int(error.code))
+
+
+def _asked_for_json(words: list[str]) -> bool:
+    """Whether ``--json`` stands among our own options; what follows ``--`` is another program's."""
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
 if __name__ == "__main__":

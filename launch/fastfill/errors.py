@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     INCONCLUSIVE = 3
     NOT_READY = 4
     TIMED_OUT = 124
+    INTERRUPTED = 130
 
 
 class FastfillError(Exception):
@@ -25,6 +26,9 @@ class FastfillError(Exception):
         next_step: The command or change that moves on.
         code: The exit code.
         detail: Further lines (a diff, the last log lines), shown as they are.
+
+    Attributes:
+        documented: Whether the command has printed this error in a JSON document of its own.
     """
 
     def __init__(
@@ -42,6 +46,20 @@ class FastfillError(Exception):
         self.next_step = next_step
         self.code = code
         self.detail = detail
+        self.documented = False
+
+    def document(self) -> dict[str, object]:
+        """What a command prints for ``--json`` when it ends so (schema ``fastfill.error/1``)."""
+        return {
+            "schema": "fastfill.error/1",
+            "error": {
+                "what": self.what,
+                "where": self.where,
+                "detail": self.detail,
+                "next_step": self.next_step,
+                "exit_code": int(self.code),
+            },
+        }
 
     def lines(self) -> list[str]:
         """The message as it is printed to stderr, one element a line."""

@@ -129,6 +129,7 @@ def prove(
             _junit(junit, none)
         if as_json:
             _print(none)
+            error.documented = True
         raise
     if as_json:
         _print(document)

@@ -327,22 +327,29 @@ def test_the_text_names_what_does_not_pass_and_how_to_mend_it(monkeypatch: pytes
     assert max(map(len, out.splitlines())) < 200
 
 
-def test_it_answers_in_half_a_second_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_answers_at_once_and_without_torch() -> None:
     code = (
         "import sys; sys.argv = ['fastfill', 'explain', '--model', sys.argv[1], '--sglang', '0.5.20']\n"
         "from fastfill.__main__ import main\n"
         "try: main()\n"
         "finally: print(sorted({'torch', 'httpx', 'rich', 'transformers'} & set(sys.modules)), file=sys.stderr)"
     )
-    used = []
+    ours, libraries = [], []
     for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-c", code, str(DENSE)], capture_output=True, text=True, check=False)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert done.stderr.strip() == "[]"
-    # Processor time, not the clock's: the machine that runs this may be busy.
-    assert min(used) < 0.5
+        used, said = _processor_seconds(code, str(DENSE))
+        assert said == "[]"
+        ours.append(used)
+        libraries.append(_processor_seconds("import typer, pydantic")[0])
+    # Under half a second on an idle machine; a busy one slows both.
+    assert min(ours) < 4 * min(libraries)
+
+
+def _processor_seconds(code: str, *arguments: str) -> tuple[float, str]:
+    """What a process took, and its stderr."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stderr.strip()
 
 
 @pytest.mark.parametrize(

@@ -55,19 +55,26 @@ def read(path: Path) -> Installation:
         UsageError: There is nothing of the kind at ``path``.
     """
     if path.is_file():
-        return Installation(path, "object", (read_object(path),), None, "", None, "", None)
+        found = read_object(path)
+        if found.problem and path.suffix != ".co":
+            raise UsageError(
+                f"this is no kernel object: {found.problem}",
+                where=str(path),
+                next_step="give an aiter checkout, a site-packages folder, or one .co file",
+            )
+        return Installation(path, "object", (found,), None, "", None, "", None)
     if not path.is_dir():
         raise UsageError(
             "there is no such file or folder", where=str(path), next_step="fastfill kernel identify --help"
         )
-    found = _locate(path)
-    if found is None:
+    located = _locate(path)
+    if located is None:
         raise UsageError(
             "this is neither an aiter checkout, nor a site-packages folder that holds aiter, nor a kernel object",
             where=str(path),
             next_step="look where this prints: python -c 'import aiter_meta as m; print(m.__path__)'",
         )
-    kind, data, package = found
+    kind, data, package = located
     row, table_problem = _read_table(data / _OBJECTS / _TABLE)
     gate, gate_problem = _read_gate(package / _GATE)
     module = package / _MODULE

@@ -85,6 +85,9 @@ def _revision_finding(revision: str, objects: tuple[KernelObject, ...]) -> Findi
     for item in objects:
         if is_broken_hash(item.sha256):
             return Finding("revision", "fail", f"{item.name} is of revision B: {BY_ID['B'].note}", INSTALL)
+    unread = [f"{item.name} cannot be read" for item in objects if item.problem]
+    if unread:
+        return Finding("revision", "fail", f"cannot be told: {', '.join(unread)}", INSTALL)
     if revision == "unknown":
         shared = sorted({name for item in objects for name in of_hash(item.sha256)})
         if shared and len(objects) == 1:

@@ -36,14 +36,14 @@ def find(model: str, environ: dict[str, str]) -> Path | None:
     """The folder of a model that is on this machine: a path, or a Hugging Face id that is in the cache.
 
     Raises:
-        UsageError: A path was given (absolute, or beginning with a dot or ``~``) and there is no such folder.
+        UsageError: A path was given (absolute, or beginning with a dot or ``~``; or a file) and it is no folder.
     """
     path = Path(model).expanduser()
     if path.is_dir():
         return path
-    if model.startswith(("/", ".", "~")):
+    if path.is_file() or model.startswith(("/", ".", "~")):
         raise UsageError(
-            "there is no model here",
+            "this is a file, and no model's folder" if path.is_file() else "there is no model here",
             where=str(path),
             next_step="give --model a folder, or a Hugging Face id (ORG/NAME)",
         )
@@ -57,16 +57,20 @@ def find(model: str, environ: dict[str, str]) -> Path | None:
     return snapshot if snapshot.is_dir() else None
 
 
-def read(folder: Path) -> ModelFacts | None:
-    """The facts of one checkpoint; None when it has no config.json (SGLang itself will say so).
+def read(folder: Path) -> ModelFacts:
+    """The facts of one checkpoint.
 
     Raises:
-        UsageError: config.json is not valid JSON, or no object.
+        UsageError: There is no config.json, or it is not valid JSON, or no object.
     """
     try:
         config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except OSError:
-        return None
+    except OSError as error:
+        raise UsageError(
+            f"config.json cannot be read: {error.strerror}",
+            where=str(folder / "config.json"),
+            next_step="give --model the folder that holds it",
+        ) from None
     except ValueError as error:
         raise UsageError(f"config.json is not valid JSON: {error}", where=str(folder / "config.json")) from None
     if not isinstance(config, dict):

@@ -1,0 +1,71 @@
+"""What a command leaves behind when it ends without a result: exit code, stderr, and a document for --json."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import cli_run
+import pytest
+
+DEAD = "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("explain", "--json"), 2),
+        (("path", "on", "--url", DEAD, "--json"), 4),
+        (("kernel", "identify", "/nowhere", "--json"), 2),
+        (("serve", "--profile", "nope", "--model", "a/b", "--json"), 2),
+        (("plan", "--workload", "isl=1", "--model", "/nowhere", "--json"), 2),
+    ],
+)
+def test_json_has_a_document_on_an_error_too(words: tuple[str, ...], code: int) -> None:
+    ran = cli_run.fastfill(*words)
+    found = json.loads(ran.out)
+    assert found["schema"] == "fastfill.error/1"
+    assert found["error"]["exit_code"] == ran.code == code
+    assert ran.err.startswith(f"error: {found['error']['what']}\n")
+
+
+def test_prove_has_one_document_on_an_error_its_own() -> None:
+    assert json.loads(cli_run.fastfill("prove", "--url", DEAD, "--json").out)["schema"] == "fastfill.prove/1"
+
+
+def test_sglang_s_own_json_option_is_not_ours() -> None:
+    assert cli_run.fastfill("serve", "--profile", "nope", "--model", "a/b", "--", "--json").out == ""
+
+
+def test_a_ctrl_c_is_said_and_ends_with_130() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        words = [sys.executable, "-m", "fastfill", "health", "--url", url, "--wait", "60"]
+        with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
+            silent.settimeout(30)
+            silent.accept()[0].recv(1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert said.endswith(b"interrupted\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("notes.md", 2), ("torn.co", 1)])
+def test_a_file_that_is_no_kernel_has_no_revision(tmp_path: Path, name: str, code: int) -> None:
+    (tmp_path / name).write_text("# Notes\n")
+    ran = cli_run.fastfill("kernel", "identify", str(tmp_path / name))
+    assert ran.code == code
+    assert "not a whole ELF" in ran.out + ran.err
+    assert "newer" not in ran.out
+
+
+@pytest.mark.parametrize(("name", "says"), [("x.json", "no model's folder"), ("", "config.json cannot be read")])
+def test_serve_wants_a_folder_with_a_config(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    ran = cli_run.fastfill("serve", "--print", "--profile", "off", "--model", str(tmp_path / name))
+    assert ran.code == 2
+    assert says in ran.err
