@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def prove(
+    context: typer.Context,
     url: Annotated[
         str, typer.Option(envvar="FASTFILL_URL", help="The server: http(s)://HOST:PORT, not a router.")
     ] = "",
@@ -39,8 +40,9 @@ def prove(
         Path | None, typer.Option(help="config.json to count the layers from [the server's model folder, if here].")
     ] = None,
     witness: Annotated[
-        str, typer.Option(help="Who is asked: counters (always), log, trace; see above.")
-    ] = "counters,log",
+        str | None,
+        typer.Option(help="Who is asked: counters (always), log, trace; see above. [counters,log]", show_default=False),
+    ] = None,
     container: Annotated[str, typer.Option(help="The server's container on this host: its log, its traces.")] = "",
     log: Annotated[Path | None, typer.Option(help="The server's output, or kernels.jsonl of its state folder.")] = None,
     journal: Annotated[str, typer.Option(help="The server's unit, to read its log from the journal.")] = "",
@@ -54,7 +56,10 @@ def prove(
         int | None, typer.Option(min=0, max=256, help="Long prompts sent at once, for the coverage; 0 for none [8].")
     ] = None,
     light: Annotated[
-        bool, typer.Option("--light", help="For a busy server: one short probe, at most 1 % of its prompt tokens.")
+        bool,
+        typer.Option(
+            "--light", help="For a busy server: one probe of --prompt-tokens at most, 1 % of its prompt tokens at most."
+        ),
     ] = False,
     min_coverage: Annotated[
         float | None, typer.Option(min=0, max=1, help="Share of the attention work that must take the path.")
@@ -65,6 +70,9 @@ def prove(
     replay: Annotated[
         Path | None, typer.Option(help="Judge such a folder again, with no server.", show_default=False)
     ] = None,
+    manifest_sha256: Annotated[
+        str, typer.Option(help="With --replay: the hash that prove printed; any other folder is refused.")
+    ] = "",
     junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML to this file.")] = None,
 ) -> None:
     """Send a fresh prompt to a running server and count, rank by rank, the calls of the fp8 head-dim-256 kernel.
@@ -93,10 +101,13 @@ def prove(
             raise UsageError(
                 "there is no such folder for the JUnit file", where=str(junit), next_step="give another --junit"
             )
+        from fastfill.proof.options import check
+
+        check(_given(context))
         if replay is not None:
             from fastfill.proof import run
 
-            document = run.replay(replay)
+            document = run.replay(replay, manifest_sha256)
         else:
             wish = Wish(
                 url,
@@ -140,6 +151,15 @@ def prove(
     raise typer.Exit(document.exit_code)
 
 
+def _given(context: typer.Context) -> dict[str, Any]:
+    """The options that stand on the command line, by their names there; a variable of the environment gives none."""
+    return {
+        parameter.opts[0]: context.params[parameter.name]
+        for parameter in context.command.params
+        if parameter.name and getattr(context.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
+    }
+
+
 def _junit(file: Path | None, document: ProveDocument) -> None:
     if file is not None:
         from fastfill.proof.junit import write
@@ -161,7 +181,7 @@ class Wish(NamedTuple):
     api_key_file: Path | None = None
     admin_api_key_file: Path | None = None
     model_config: Path | None = None
-    witness: str = "counters,log"
+    witness: str | None = None
     container: str = ""
     log: Path | None = None
     journal: str = ""

@@ -22,6 +22,7 @@ def test_no_witness_contradicts_and_the_counters_have_seen_it(proof: dict[str, A
     says = {one["witness"]: one["says"] for one in proof["witnesses"]}
     assert says["counters"] == "seen", proof["witnesses"]
     assert "contradicts" not in says.values(), proof["witnesses"]
+    assert all(one["says"] == "seen" for one in proof["witnesses"] if one["named"]), proof["witnesses"]
 
 
 def test_the_negative_control_did_not_fire(proof: dict[str, Any]) -> None:

@@ -31,6 +31,11 @@ def test_a_good_server_passes_every_assertion(server: ContractServer) -> None:
     assert not any(isinstance(body["rid"], list) for body in server.requests)
 
 
+def test_a_witness_that_was_asked_by_name_and_cannot_say_is_no_pass(server: ContractServer) -> None:
+    done = live("--url", server.url, "--prove", "--load 0 --witness counters,log")
+    assert done.returncode == 1 and "1 failed, 4 passed" in done.stdout, done.stdout
+
+
 def test_a_probe_that_was_never_fair_passes_nothing_as_proven(server: ContractServer) -> None:
     server.own_prefix = [64] * 9
     done = live("--url", server.url, "--prove", "--attempts 2")

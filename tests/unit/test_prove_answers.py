@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_run import Ran, fastfill
 from contract_server import ContractServer
 from pytest_httpserver import HTTPServer
+from test_explain import HALF, PREFIX, checkpoint
 
 from fastfill.proof import visit
 
@@ -97,6 +99,34 @@ def test_what_cannot_be_said_is_said(server: ContractServer, spoiled: dict[str, 
     assert (ran.code, document["verdict"], document["answers"]["status"]) == (0, "FIRED", status)
     assert says in document["answers"]["detail"]
     assert "answers:  " + status in fastfill("prove", "--url", server.url).out
+    assert document["summary"].endswith("whether its answers are right is NOT shown") == (status == "cannot_say")
+
+
+def test_scales_that_an_unpatched_release_gets_wrong_are_wrong_though_no_answers_can_be_compared(
+    server: ContractServer, tmp_path: Path
+) -> None:
+    """There the plugin sees the path fire, no fallback can be asked for, and the checkpoint is on this machine."""
+    model = checkpoint(tmp_path / "m", {PREFIX + "k_proj.k_scale": HALF})
+    server.layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
+    server.status_extra = {"sglang": "0.5.17", "patched": False}
+    server.server_info = {"version": "0.5.17", "model_path": str(model), "kv_cache_dtype": "fp8_e4m3"}
+    ran, document = prove(server, "--evidence", str(tmp_path / "e"))
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "WRONG", "kv_scales")
+    assert f"{PREFIX}k_proj.k_scale = 0.5" in document["summary"]
+    assert "path off" not in document["reason"]["fix"], "an unpatched server has no such switch"
+    again = fastfill("prove", "--replay", str(tmp_path / "e"))
+    assert again.code == 1 and "WRONG" in again.out
+    # Elsewhere than beside the checkpoint nobody knows, and the verdict does not claim more.
+    server.server_info |= {"model_path": "org/elsewhere"}
+    ran, document = prove(server)
+    assert (ran.code, document["verdict"], document["answers"]["status"]) == (0, "FIRED", "cannot_say")
+    assert "whether its answers are right is NOT shown" in document["summary"]
+    assert document["next_step"].startswith(f"fastfill explain --url {server.url}")
+    assert prove(server, "--model-config", str(model))[1]["reason"]["id"] == "kv_scales"
+    # Patched, it descales right.
+    server.server_info |= {"version": "0.5.23", "model_path": str(model)}
+    server.status_extra = {"sglang": "0.5.23", "patched": True}
+    assert prove(server)[1]["verdict"] == "FIRED"
 
 
 def test_a_trained_model_is_asked_in_its_own_ids(server: ContractServer) -> None:

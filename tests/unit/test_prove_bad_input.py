@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pytest_httpserver import HTTPServer
 
-from fastfill.proof import gather, visit
+from fastfill.proof import gather, profiling, tracing, visit
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
 from fastfill.proof.options import WITNESSES
 from fastfill.proof.profiling import Profile
 from fastfill.proof.server import Server
-from fastfill.proof.transport import TimedOut
+from fastfill.proof.transport import Deadline, TimedOut
 
 TRACE = ("--witness", "counters,log,trace")
 
@@ -209,6 +209,62 @@ def test_a_profiler_that_does_not_start_in_time_is_stopped_and_the_rest_is_prove
     assert says(document, "trace")[0] == "cannot_say" and "did not start" in says(document, "trace")[1]
 
 
+def test_a_deadline_that_has_passed_starts_no_profiler(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Deadline, "passed", lambda deadline: bool(server.requests[1:]) or deadline.remaining() <= 0)
+    ran, document = prove(server.url, *TRACE, "--profile-dir", str(tmp_path))
+    assert (ran.code, document["verdict"]) == (0, "FIRED")
+    assert says(document, "trace")[0] == "cannot_say" and "time was up" in says(document, "trace")[1]
+    assert server.profiling is None and list(tmp_path.iterdir()) == []
+
+
+def test_the_profiler_keeps_to_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Slow:
+        def passes(self, rid: str) -> None:
+            return None
+
+        def start_profile(self, folder: str, steps: int, *, timeout_s: float) -> str:
+            waits.append(timeout_s)
+            return ""
+
+        def stop_profile(self, *, timeout_s: float) -> bool:
+            waits.append(timeout_s)
+            return True
+
+    profile = Profile(Slow(), 1, None, "")  # type: ignore[arg-type]
+    for seconds in (20.0, 0.0):
+        profile.start(Deadline(seconds))
+        profile.stop(Deadline(seconds))
+    assert waits == [pytest.approx(20, abs=1)] * 2 + [5.0] * 2, "a started profiler has to be stopped"
+
+
+def test_an_operator_who_interrupts_leaves_no_trace_behind(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tracing, "until_fair", interrupt)
+    ran = fastfill("prove", "--url", server.url, *TRACE, "--profile-dir", str(tmp_path))
+    assert ran.code == 130 and "Traceback" not in ran.err
+    assert server.profiling is None, "the profiler is stopped, and has written its traces"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_container_that_gives_no_traces_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "docker"
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(profiling, "LEAST_S", 0.5)
+    start = time.monotonic()
+    ranks, why = Profile(None, 1, tmp_path / "elsewhere", "server").fetch(Deadline(0.0))  # type: ignore[arg-type]
+    assert ranks == () and "wrote no trace" in why and time.monotonic() - start < 20
+
+
 def test_without_docker_a_containers_traces_are_left(
     server: ContractServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -233,10 +289,10 @@ def test_profiling_and_aborting_take_the_admin_key(server: ContractServer, tmp_p
     ran, document = prove(server.url, *words)
     assert (ran.code, says(document, "trace")[0]) == (0, "seen"), ran.err
     server.hang = lambda: time.sleep(3)
-    ran, document = prove(server.url, "--deadline", "1", *words[2:])
+    ran, document = prove(server.url, "--deadline", "1", *words)
     assert (ran.code, document["verdict"]) == (3, "NOT_EXERCISED")
     assert len(server.aborted) == 1 and "could not be dropped" not in ran.err
-    ran, document = prove(server.url, "--deadline", "1", *words[2:-2])
+    ran, document = prove(server.url, "--deadline", "1", *words[:-2])
     assert (ran.code, document["verdict"]) == (3, "NOT_EXERCISED")
     assert len(server.aborted) == 1 and "--admin-api-key-file" in ran.err
 
@@ -248,6 +304,16 @@ def test_profiling_and_aborting_take_the_admin_key(server: ContractServer, tmp_p
         (("--witness", "log,trace"), "the counters cannot be left out"),
         (("--log", "/nowhere/server.log"), "cannot read the log"),
         (("--journal", "x", "--log", "y"), "the log is in one place"),
+        (("--container", "x", "--log", "y"), "--container has no effect here: the log is in one place"),
+        (("--container", "x", "--journal", "y"), "--container has no effect here: the log is in one place"),
+        (("--container", "x", "--witness", "counters"), "neither its log nor its traces are asked for"),
+        (("--log", "x", "--witness", "counters,trace"), "the log is not asked for"),
+        (("--journal", "x", "--witness", "counters"), "the log is not asked for"),
+        (("--profile-steps", "9"), "--profile-steps has no effect here: no trace is asked for"),
+        (("--profile-dir", "/tmp"), "--profile-dir has no effect here: no trace is asked for"),
+        (("--light", "--load", "8"), "--light sends no load"),
+        (("--light", "--witness", "counters,trace"), "--light takes no trace"),
+        (("--manifest-sha256", "0" * 64), "the hash of a folder that is replayed"),
         (("--min-coverage", "1.5"), "min-coverage"),
         (("--load", "-1"), "load"),
     ],

@@ -17,12 +17,12 @@ from contract_server import HOOK, ContractServer, Stranger
 from evidence_maker import one_pass, rank
 from pytest_httpserver import HTTPServer
 
-from fastfill.proof import gather, visit
+from fastfill.proof import gather, run, visit
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
 from fastfill.proof.server import Server
 from fastfill.proof.transport import Deadline
-from fastfill.proof.wire import Passes, RankPasses
+from fastfill.proof.wire import Pass, Passes, Rank, RankPasses
 
 
 @pytest.fixture(scope="module")
@@ -384,6 +384,86 @@ def test_deadline_in_front_of_a_server_that_stops_answering(server: ContractServ
     finally:
         release.set()
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", "deadline")
+
+
+@pytest.mark.parametrize(
+    ("silent", "reason", "seen"),
+    [
+        ({"/fastfill/status": 0}, "server_silent", "nothing was sent: the server did not answer"),
+        ({"/metrics": 0}, "server_silent", "nothing was sent"),
+        ({"/fastfill/passes": 0}, "deadline", "1 probe(s) sent, none fair: the server did not answer"),
+        ({"/fastfill/status": 1}, "server_silent", "2 of 2 calls of the probe fired, and then there was no answer"),
+        ({"/fastfill/passes": 1}, "deadline", "the probe fired, its negative control did not run"),
+        ({"/fastfill/status": 2}, "server_silent", "2 of 2 calls of the probe fired, and then there was no answer"),
+        ({"/metrics": 1}, "server_silent", "2 of 2 calls of the probe fired, and then there was no answer"),
+    ],
+)
+def test_a_page_that_is_not_answered_proves_nothing_and_takes_nothing_away(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, silent: dict[str, int], reason: str, seen: str
+) -> None:
+    monkeypatch.setattr(run, "PAGE_S", 0.5)
+    server.silent = silent
+    try:
+        ran, document = prove(server)
+    finally:
+        server.release.set()
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", reason)
+    assert seen in document["summary"], document["summary"]
+    assert sum(one["observed_calls"] for one in document["ranks"]) == (2 if "fired" in seen else 0)
+
+
+@pytest.mark.parametrize("spoiled", [{"control_ignored": True}])
+def test_what_was_seen_is_said_though_the_server_goes_silent(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, spoiled: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(run, "PAGE_S", 0.5)
+    server.silent = {"/fastfill/status": 2}
+    for name, value in spoiled.items():
+        setattr(server, name, value)
+    try:
+        ran, document = prove(server)
+    finally:
+        server.release.set()
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "INVALID", "control_fired")
+
+
+def test_a_tokenizer_that_does_not_answer_is_done_without(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "PAGE_S", 0.5)
+    server.silent = {"/tokenize": 0}
+    try:
+        ran, document = prove(server)
+    finally:
+        server.release.set()
+    assert (ran.code, document["verdict"]) == (0, "FIRED")
+    assert min(server.requests[0]["input_ids"]) >= 300
+
+
+def test_ranks_of_other_replicas_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With data parallelism one replica runs the request, and the others never note it."""
+    monkeypatch.setattr(visit, "SETTLE_S", 60.0)
+
+    def looked(*passes: tuple[Pass, ...]) -> Passes:
+        ranks = (Rank(dp=0, tp=0), Rank(dp=0, tp=1), Rank(dp=1, tp=2), Rank(dp=1, tp=3))
+        listed = tuple(RankPasses(rank=one, pid=1, passes=seen) for one, seen in zip(ranks, passes, strict=True))
+        return Passes(schema="fastfill.passes/1", ranks=listed)
+
+    def asked(*looks: Passes, **more: Any) -> int:
+        left = list(looks)
+
+        class Replicas:
+            def passes(self, rid: str) -> Passes:
+                return left.pop(0)
+
+        visit.passes_of(Replicas(), "p", Deadline(60.0), **more)  # type: ignore[arg-type]
+        return len(left)
+
+    one, two = (one_pass("p"),), (one_pass("p-2"),)
+    assert asked(looked((), (), one, one)) == 0
+    assert asked(looked((), (), one, ()), looked((), (), one, one)) == 0, "its own replica is waited for"
+    both = looked(one, one, two, two)
+    assert asked(looked(one, one, (), ()), both, rids=("p", "p-2")) == 0, "every request of a load is waited for"
 
 
 def test_server_refuses_the_probe(server: ContractServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -55,7 +56,7 @@ def test_requests_stay_at_a_hundredth_of_the_traffic(traffic: float, most: int) 
 def test_a_busy_server_gets_a_probe_and_a_control_and_nothing_else(server: ContractServer) -> None:
     server.prompt_rate = 20_000.0
     start = time.monotonic()
-    ran, document = prove(server, "--light", "--witness", "counters,log,trace")
+    ran, document = prove(server, "--light", "--witness", "counters,log")
     elapsed = time.monotonic() - start
     assert (ran.code, document["verdict"], document["control"]["status"]) == (0, "FIRED", "passed")
     assert len(server.requests) == 2 and document["answers"]["status"] == "not_checked"
@@ -100,6 +101,17 @@ def test_a_companion_that_fires_makes_it_invalid(companions: ContractServer) -> 
     companions.control_ignored = True
     ran, document = prove(companions)
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "INVALID", "control_fired")
+
+
+def test_a_companion_that_is_not_answered_in_time_leaves_the_proof_open(companions: ContractServer) -> None:
+    release = threading.Event()
+    companions.hang = lambda: isinstance(companions.requests[-1]["rid"], list) and release.wait(20)
+    try:
+        ran, document = prove(companions, "--deadline", "3")
+    finally:
+        release.set()
+    assert (ran.code, document["verdict"], document["control"]["status"]) == (3, "NOT_EXERCISED", "not_run")
+    assert len(companions.aborted) == 3, "the pair and the companion's first are withdrawn"
 
 
 def test_companions_that_never_meet_make_no_control(companions: ContractServer) -> None:

@@ -12,7 +12,7 @@ from contract_server import ContractServer
 from evidence_maker import asm, attempt, evidence, one_pass
 from pytest_httpserver import HTTPServer
 
-from fastfill.proof import gather, visit
+from fastfill.proof import gather, run, visit
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import LoadEvidence, measure
 from fastfill.proof.verdict import decide
@@ -103,6 +103,29 @@ def test_a_pass_is_shared_by_its_prompts_and_strangers_are_left_out() -> None:
     assert found.tokens == pytest.approx(150 / 200)
     assert found.attention_work == pytest.approx((5000 + 1250) / (5000 + 1250 + 3750))
     assert found.stopped == {"prefix_chunk": pytest.approx(3750 / 10000)}
+
+
+def test_passes_are_counted_by_replica_and_not_by_rank() -> None:
+    """Each data-parallel replica numbers its passes by itself; the ranks of one replica make the same pass."""
+    sent = (
+        attempt("l-0", (one_pass("l-0"),), (one_pass("l-0"),), dp=0),
+        attempt("l-1", (one_pass("l-1"),), (one_pass("l-1"),), dp=1),
+    )
+    assert measure(LoadEvidence(prompts=2, tokens=400, attempts=sent)).passes == 2
+
+
+def test_passes_that_the_server_does_not_tell_are_no_measurement(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "PAGE_S", 0.5)
+    # Probe and control ask once each; the load asks then.
+    server.silent = {"/fastfill/passes": 2}
+    try:
+        ran, document = prove(server, "--min-coverage", "0.5")
+    finally:
+        server.release.set()
+    assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", "coverage_unknown")
+    assert "/fastfill/passes" in document["coverage"]["load"]["problem"]
 
 
 def test_a_load_without_an_answer_is_no_measurement() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cli_run import Ran, fastfill
 from contract_server import ContractServer
 from evidence_maker import attempt, evidence, one_pass, rank
-from junitparser import Failure, JUnitXml
+from junitparser import Error, Failure, JUnitXml
 from pytest_httpserver import HTTPServer
 
 from fastfill.errors import FastfillError, UsageError
@@ -141,6 +141,46 @@ def test_a_changed_file_is_refused(server: ContractServer, tmp_path: Path, name:
     assert f"{name}: changed" in ran.err
 
 
+def test_a_folder_that_was_sealed_again_is_another_one(server: ContractServer, tmp_path: Path) -> None:
+    """The verdict is the same and a detail is not: only the hash that was noted down tells."""
+    place = tmp_path / "e"
+    noted = recorded(server, place)["evidence"]["manifest_sha256"]
+    assert f"manifest {noted}" in fastfill("prove", "--replay", str(place)).out
+    assert prove("--replay", str(place), "--manifest-sha256", noted.upper())[0].code == 0
+    file = place / "requests.jsonl"
+    file.write_text(file.read_text() + "{}\n")
+    folder.seal(place)
+    assert prove("--replay", str(place))[1]["verdict"] == "FIRED"
+    ran, document = prove("--replay", str(place), "--manifest-sha256", noted)
+    assert (ran.code, document["verdict"]) == (1, None)
+    assert "not the evidence whose hash was noted down" in ran.err
+    ran, _ = prove("--replay", str(place), "--manifest-sha256", noted[:16])
+    assert ran.code == 2 and "64 hexadecimal digits" in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--url", "http://h:1"),
+        ("--evidence", "x"),
+        ("--deadline", "5"),
+        ("--light",),
+        ("--load", "0"),
+        ("--witness", "counters"),
+        ("--min-coverage", "0.5"),
+        ("--api-key-file", "x"),
+        ("--container", "x"),
+    ],
+)
+def test_a_replay_hears_nothing_of_a_server(server: ContractServer, tmp_path: Path, words: tuple[str, ...]) -> None:
+    recorded(server, tmp_path / "e")
+    ran, document = prove("--replay", str(tmp_path / "e"), *words)
+    assert (ran.code, document["verdict"]) == (2, None)
+    assert f"{words[0]} has no effect here" in ran.err
+    # A variable of the environment stands for every call, and is no wish.
+    assert prove("--replay", str(tmp_path / "e"), env={"FASTFILL_URL": "http://h:1"})[0].code == 0
+
+
 def test_a_missing_and_an_added_file_are_refused(server: ContractServer, tmp_path: Path) -> None:
     recorded(server, tmp_path / "e")
     (tmp_path / "e" / "stack.json").rename(tmp_path / "e" / "other.json")
@@ -247,6 +287,13 @@ def test_junit_has_a_case_a_check(server: ContractServer, tmp_path: Path) -> Non
     assert [case.name for case in suite] == [
         "verdict", "rank pp0 dp0 tp0", "witness counters", "witness log", "control", "answers",
     ]  # fmt: skip
+    # What nobody asked for by name may be missing; it is said, and is no pass of its own.
+    assert {one.name: one.value for one in suite.properties()}["not shown"] == "witness log"
+    assert [case.name for case in suite if str(case.system_out).startswith("not shown: cannot_say")] == ["witness log"]
+    prove("--url", server.url, "--junit", str(file), "--witness", "counters,log")
+    (suite,) = JUnitXml.fromfile(str(file))
+    assert (suite.failures, suite.errors, suite.skipped) == (0, 1, 0)
+    assert [case.name for case in suite if any(isinstance(one, Error) for one in case.result)] == ["witness log"]
     server.reason = "flag_off"
     prove("--url", server.url, "--junit", str(file))
     (suite,) = JUnitXml.fromfile(str(file))

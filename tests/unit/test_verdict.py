@@ -77,6 +77,21 @@ def test_the_kill_switch_is_seen_in_the_status_too() -> None:
     assert judged(**probe(0), status_after=off) == ("NOT_FIRED", "operator_off")
 
 
+def test_a_fix_is_one_that_can_be_had() -> None:
+    """The kill switch is no help where it is thrown already and does not work, or where no gate looks at it."""
+    off = status(rank_status(), path=PathState(path="off", who="ada"))
+    thrown = decide(evidence(status_before=off, status_after=off))
+    assert thrown.reason is not None and thrown.reason.id == "gate_ignores_condition"
+    assert "--profile off" in thrown.reason.fix and "path off" not in thrown.reason.fix
+    bare = status(rank_status(patched=False, sglang="0.5.23"))
+    server = ServerFacts(version="0.5.23", tp_size=1, kv_cache_dtype="bfloat16")
+    unpatched = decide(evidence(status_before=bare, status_after=bare, server=server))
+    assert unpatched.reason is not None and unpatched.reason.id == "gate_ignores_condition"
+    assert "no switch" in unpatched.reason.fix and "path off" not in unpatched.reason.fix
+    plain = decide(evidence(server=server.model_copy(update={"version": "0.5.16"})))
+    assert plain.reason is not None and "fastfill path off" in plain.reason.fix
+
+
 @pytest.mark.parametrize("calls", [(asm(2, head_dim=128),), (asm(2, kernel="ck"),), (asm(2, kernel="triton"),), ()])
 def test_other_kernels_and_head_dims_do_not_count(calls: Any) -> None:
     assert judged(**probe(calls=calls)) == ("NOT_FIRED", "unexplained")

@@ -41,7 +41,7 @@ def judge(attempt: Attempt) -> Judged:
     room; and where its own first tokens were already cached.
     """
     if attempt.answer == "timed_out":
-        return Judged(Outcome.UNANSWERED, "the server did not answer it in time")
+        return Judged(Outcome.UNANSWERED, attempt.detail or "the server did not answer it in time")
     if attempt.answer == "refused":
         return Judged(Outcome.REFUSED, attempt.detail)
     seen = {ranked.rank: target_passes(attempt, ranked.passes) for ranked in attempt.ranks}

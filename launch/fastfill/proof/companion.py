@@ -14,7 +14,7 @@ from fastfill.proof.evidence import Attempt, Evidence
 from fastfill.proof.explain import version
 from fastfill.proof.probe import new_rid, prompt
 from fastfill.proof.transport import TimedOut
-from fastfill.proof.visit import Visit, passes_of
+from fastfill.proof.visit import Visit, with_passes, withdrawing
 
 RID_PREFIX = "fastfill-beside-"
 COMPANION_TOKENS = 256
@@ -54,19 +54,19 @@ def _pair(visit: Visit, place: int | None) -> Attempt:
     fresh = prompt(visit.pool, visit.size.tokens)
     attempt = Attempt(rid=rid, dp=place, prompt_tokens=len(fresh), answer="answered")
     try:
-        first = visit.server.generate(
-            _body([f"{key}-0"], [cached], [key], place), timeout_s=max(0.1, visit.deadline.remaining())
-        )
-        second = visit.server.generate(
-            _body([f"{key}-1", rid], [cached, fresh], [key, rid], place),
-            timeout_s=max(0.1, visit.deadline.remaining()),
-        )
+        with withdrawing(visit.server, f"{key}-0", f"{key}-1", rid):
+            first = visit.server.generate(
+                _body([f"{key}-0"], [cached], [key], place), timeout_s=max(0.1, visit.deadline.remaining())
+            )
+            second = visit.server.generate(
+                _body([f"{key}-1", rid], [cached, fresh], [key, rid], place),
+                timeout_s=max(0.1, visit.deadline.remaining()),
+            )
     except TimedOut as error:
-        visit.server.abort(rid)
         return attempt.model_copy(update={"answer": "timed_out", "detail": error.what})
     if refusal := first.refusal or second.refusal:
         return attempt.model_copy(update={"answer": "refused", "detail": refusal})
-    return attempt.model_copy(update={"ranks": passes_of(visit.server, rid, visit.deadline)})
+    return with_passes(attempt, visit.server, visit.deadline)
 
 
 def _body(rids: list[str], prompts: list[list[int]], keys: list[str], place: int | None) -> dict[str, Any]:

@@ -64,6 +64,8 @@ def _beside(evidence: Evidence) -> Control:
     """Judge the controls beside a cached prompt, before SGLang 0.5.19: a prefix takes the whole batch off the path."""
     why = ""
     for attempt in evidence.companions:
+        if attempt.answer == "timed_out":
+            return Control("not_run", judge(attempt).why)
         why = without_prefix(attempt)
         if why:
             continue

@@ -54,11 +54,12 @@ class RankPart(_Part):
 
 
 class WitnessPart(_Part):
-    """What one witness says."""
+    """What one witness says; ``named`` is one that the operator asked for by name."""
 
     witness: str
     says: Literal["seen", "contradicts", "cannot_say"]
     detail: str
+    named: bool = False
 
 
 class StatePart(_Part):
@@ -199,7 +200,10 @@ def document(
             for one in verdict.ranks
         ],
         unseen=list(unseen(evidence)),
-        witnesses=[WitnessPart(witness=one.witness, says=one.says, detail=one.detail) for one in verdict.witnesses],
+        witnesses=[
+            WitnessPart(witness=one.witness, says=one.says, detail=one.detail, named=one.witness in evidence.named)
+            for one in verdict.witnesses
+        ],
         control=StatePart(status=verdict.control.status, detail=verdict.control.detail),
         answers=AnswersPart(
             status=verdict.answers.status,

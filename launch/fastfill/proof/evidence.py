@@ -32,6 +32,10 @@ class Evidence(Wire):
         log: What the server's log holds; None where it was not asked.
         deadline_s: How long the proof was given, in seconds.
         deadline_passed: Whether that ran out.
+        silent: What the server did not answer in time beside the requests: a page that the proof rests on. Empty
+            where all were answered.
+        named: The witnesses that the operator asked for by name.
+        kv_scales: A k or v scale that is not 1, on a release whose own path is wrong then; empty otherwise.
     """
 
     url: str
@@ -53,6 +57,9 @@ class Evidence(Wire):
     log: LogEvidence | None = None
     deadline_s: float = 0.0
     deadline_passed: bool = False
+    silent: str = ""
+    named: tuple[str, ...] = ()
+    kv_scales: str = ""
 
     def sent(self) -> tuple[Attempt, ...]:
         """Every request of the proof, whatever it was for."""

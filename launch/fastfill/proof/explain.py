@@ -6,7 +6,7 @@ import re
 
 from fastfill.explaining.facts import rank_heads
 from fastfill.proof.evidence import Evidence
-from fastfill.proof.findings import Finding, find, first_reason
+from fastfill.proof.findings import PATH_OFF, Finding, find, first_reason
 from fastfill.proof.tally import Tally
 from fastfill.proof.wire import RankStatus, Status
 from sglang_fastfill.conditions import GQA_RATIOS, HEAD_DIM
@@ -42,6 +42,20 @@ def stopped_by(evidence: Evidence, ranks: tuple[Tally, ...]) -> Finding:
     if any(one.passes == 0 for one in ranks):
         return find("rank_unseen")
     return find("unexplained")
+
+
+def with_a_way_off(finding: Finding, evidence: Evidence) -> Finding:
+    """The finding with a fix that can be had: the kill switch is no help where it is thrown already, or not there."""
+    status = evidence.status_after or evidence.status_before
+    if status is None or PATH_OFF not in finding.fix:
+        return finding
+    if not all(rank.patched for rank in status.ranks):
+        how = "an unpatched SGLang has no switch: start the server again with a KV cache that is not fp8"
+    elif status.path.path == "off":
+        how = "the switch is thrown and does not work: start the server again with fastfill serve --profile off"
+    else:
+        return finding
+    return finding._replace(fix=f"{how}, and report it with the output of prove --json")
 
 
 def deployment_reasons(state: RankStatus, status: Status | None) -> set[str]:

@@ -16,7 +16,8 @@ class Finding(NamedTuple):
     seen: str = ""
 
 
-_PATH_OFF = "turn the path off now: fastfill path off --url URL; then, where the server runs: fastfill selfcheck"
+PATH_OFF = "fastfill path off"
+_TURN_OFF = f"turn the path off now: {PATH_OFF} --url URL; then, where the server runs: fastfill selfcheck"
 _FINDINGS = (
     Finding(
         "plugin_not_attached",
@@ -88,7 +89,7 @@ _FINDINGS = (
     Finding(
         "gate_ignores_condition",
         "calls took the fast path although a condition should have stopped them",
-        "turn the path off (fastfill path off --url URL) and report it with the output of prove --json",
+        f"turn the path off ({PATH_OFF} --url URL) and report it with the output of prove --json",
     ),
     Finding(
         "layers_disagree",
@@ -108,17 +109,17 @@ _FINDINGS = (
     Finding(
         "answers_not_finite",
         "the fast path answers with values that are not finite, the fallback does not",
-        _PATH_OFF,
+        _TURN_OFF,
     ),
     Finding(
         "answers_differ",
         "the fast path answers differently from the fallback, by more than fp8 explains",
-        _PATH_OFF,
+        _TURN_OFF,
     ),
     Finding(
         "needles_lost",
         "the fast path loses what is hidden in a long prompt, the fallback finds it",
-        _PATH_OFF,
+        _TURN_OFF,
     ),
     Finding(
         "topology_refused",
@@ -154,6 +155,16 @@ _FINDINGS = (
         "deadline",
         "the time was up before a probe was answered and seen",
         "give more time: --deadline SECONDS, or try when the server is quieter",
+    ),
+    Finding(
+        "server_silent",
+        "a page that the proof rests on was not answered in time",
+        "look at the server's log and load, and try when it is quieter",
+    ),
+    Finding(
+        "kv_scales",
+        "the checkpoint's k or v scales are not 1, and this release's own path casts raw values and descales by them",
+        "serve with a patched stack of this kit, which descales right, or a checkpoint without such scales",
     ),
     Finding(
         "probe_refused",

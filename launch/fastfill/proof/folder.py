@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -141,14 +142,9 @@ def digest(place: Path) -> str:
     return hashlib.sha256((place / MANIFEST).read_bytes()).hexdigest()
 
 
-def read(place: Path) -> tuple[Evidence, dict[str, Any]]:
-    """The evidence of a folder, and the document that was made of it then.
-
-    Raises:
-        UsageError: It is no evidence folder.
-        FastfillError: A file was changed, taken away or added.
-    """
-    check(place)
+def read(place: Path, manifest_sha256: str = "") -> tuple[Evidence, dict[str, Any]]:
+    """The evidence of a folder, and the document that was made of it then; arguments and errors as :func:`check`."""
+    check(place, manifest_sha256)
     try:
         evidence = Evidence.model_validate_json((place / _EVIDENCE).read_bytes())
         for name, file in _COUNTERS.items():
@@ -170,21 +166,40 @@ def read(place: Path) -> tuple[Evidence, dict[str, Any]]:
         ) from error
 
 
-def check(place: Path) -> Manifest:
-    """Compare the folder with its manifest.
+def check(place: Path, manifest_sha256: str = "") -> Manifest:
+    """Compare the folder with its manifest, and that with what was noted down of it.
+
+    Args:
+        place: The folder.
+        manifest_sha256: The manifest's SHA-256, hexadecimal; empty for whatever it is.
 
     Raises:
-        UsageError: There is no manifest, or it is none.
-        FastfillError: A file was changed, taken away or added.
+        UsageError: There is no manifest, or it is none; or the hash is none.
+        FastfillError: A file was changed, taken away or added, or this is another folder.
     """
+    if manifest_sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", manifest_sha256):
+        raise UsageError(
+            "this is no SHA-256: 64 hexadecimal digits",
+            where="--manifest-sha256",
+            next_step="give what prove printed as manifest, or evidence.manifest_sha256 of prove --json",
+        )
     try:
-        manifest = Manifest.model_validate_json((place / MANIFEST).read_bytes())
+        content = (place / MANIFEST).read_bytes()
+        manifest = Manifest.model_validate_json(content)
     except (OSError, ValidationError) as error:
         raise UsageError(
             "this is no evidence folder: it has no manifest.json that this version reads",
             where=str(place),
             next_step="give a folder that fastfill prove --evidence DIR wrote",
         ) from error
+    found = hashlib.sha256(content).hexdigest()
+    if manifest_sha256 and found != manifest_sha256.lower():
+        raise FastfillError(
+            "this is not the evidence whose hash was noted down",
+            where=str(place),
+            detail=f"its manifest is {found}",
+            next_step="get the folder again from where it was written, or prove again",
+        )
     present = set(_names(place))
     wrong = [f"{name}: missing" for name in sorted(manifest.files.keys() - present)]
     wrong += [f"{name}: added" for name in sorted(present - manifest.files.keys())]

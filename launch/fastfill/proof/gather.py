@@ -25,7 +25,7 @@ from fastfill.proof.tally import ring_calls
 from fastfill.proof.tracing import trace, trace_tokens
 from fastfill.proof.transport import Deadline, TimedOut
 from fastfill.proof.verdict import targets
-from fastfill.proof.visit import POLL_S, Plan, Talk, Visit, fired, until_fair
+from fastfill.proof.visit import POLL_S, Plan, Talk, Visit, fired, silence, until_fair
 from fastfill.proof.wire import Status
 
 
@@ -40,20 +40,39 @@ def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Eviden
         check_log(plan.log)
     facts = server.facts()
     talk.check("server", "ok", f"SGLang {facts.version}, tp {facts.tp_size}, {facts.model_path}")
-    status = server.status()
     evidence = Evidence(
         url=server.url,
         server=facts,
-        status_before=status,
-        counters_before=server.counters() if status else None,
+        status_before=None,
         config_layers=plan.count_layers(facts.model_path),
         deadline_s=deadline.seconds,
         min_coverage=plan.min_coverage,
+        named=tuple(sorted(plan.named)),
+    )
+    try:
+        visit, evidence = _prepared(server, plan, deadline, talk, evidence)
+    except TimedOut as error:
+        talk.check("server", "fail", silence(error))
+        return evidence.model_copy(update={"silent": silence(error)})
+    return _send_and_read(visit, evidence) if visit is not None else evidence
+
+
+def _prepared(
+    server: Server, plan: Plan, deadline: Deadline, talk: Talk, evidence: Evidence
+) -> tuple[Visit | None, Evidence]:
+    """What is read before anything is sent, and the visit; None where nothing can be sent."""
+    facts, status = evidence.server, server.status()
+    evidence = evidence.model_copy(
+        update={
+            "status_before": status,
+            "counters_before": server.counters() if status else None,
+            "kv_scales": plan.find_scales(facts.model_path, status),
+        }
     )
     unfit = before_probe(evidence)
     if unfit:
         talk.check(unfit[0], "fail", unfit[1])
-        return evidence
+        return None, evidence
     talk.check("witness", "ok", f"plugin attached, {len(status.ranks) if status else 0} rank(s) report")
     size = length(plan.prompt_tokens, facts, status)
     space_s = 0.0
@@ -69,8 +88,8 @@ def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Eviden
         )
     if size.refused:
         talk.check("probe", "fail", size.refused)
-        return evidence.model_copy(update={"not_sent": size.refused})
-    return _send_and_read(Visit(server, plan, deadline, talk, size, server.ordinary_ids(), space_s), evidence)
+        return None, evidence.model_copy(update={"not_sent": size.refused})
+    return Visit(server, plan, deadline, talk, size, server.ordinary_ids(), space_s), evidence
 
 
 def _send_and_read(visit: Visit, evidence: Evidence) -> Evidence:
@@ -84,18 +103,18 @@ def _send_and_read(visit: Visit, evidence: Evidence) -> Evidence:
         f"at most {cost * plan.attempts} if other traffic spoils them",
     )
     for step in steps:
-        evidence = step.run(visit, evidence)
+        try:
+            evidence = step.run(visit, evidence)
+        except TimedOut as error:
+            # What was seen so far stands; the steps behind this one would ask a server that does not answer.
+            evidence = evidence.model_copy(update={"silent": silence(error)})
+            talk.check("server", "fail", evidence.silent)
+            break
     if server.left_running:
         admin = "; a server with an admin key wants that: --admin-api-key-file FILE" if not server.admin_key else ""
         talk.check("abort", "note", f"{server.left_running} request(s) could not be dropped and run on{admin}")
     evidence = evidence.model_copy(update={"deadline_passed": deadline.passed()})
-    try:
-        return _with_log(visit, _read_again(server, evidence))
-    except TimedOut:
-        # It did not answer the probe either: that is the finding, not that it is still silent.
-        if any(attempt.answer == "timed_out" for attempt in evidence.sent()):
-            return evidence
-        raise
+    return _with_log(visit, evidence if evidence.silent else _read_again(visit, evidence))
 
 
 def _with_log(visit: Visit, evidence: Evidence) -> Evidence:
@@ -176,16 +195,20 @@ STEPS = (
 """In the order in which they are run."""
 
 
-def _read_again(server: Server, evidence: Evidence) -> Evidence:
+def _read_again(visit: Visit, evidence: Evidence) -> Evidence:
     """Read the status and the counters again; the counters until they have caught up with the ring, or should have."""
-    evidence = evidence.model_copy(update={"status_after": server.status()})
-    settle = Deadline(visiting.SETTLE_S)
-    while True:
-        counters = server.counters()
-        evidence = evidence.model_copy(update={"counters_after": counters})
-        if counters is None or settle.passed() or _caught_up(evidence):
-            return evidence
-        time.sleep(POLL_S)
+    try:
+        evidence = evidence.model_copy(update={"status_after": visit.server.status()})
+        settle = Deadline(visiting.SETTLE_S)
+        while True:
+            counters = visit.server.counters()
+            evidence = evidence.model_copy(update={"counters_after": counters})
+            if counters is None or settle.passed() or _caught_up(evidence):
+                return evidence
+            time.sleep(POLL_S)
+    except TimedOut as error:
+        visit.talk.check("server", "fail", silence(error))
+        return evidence.model_copy(update={"silent": silence(error)})
 
 
 def _caught_up(evidence: Evidence) -> bool:

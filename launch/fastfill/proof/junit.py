@@ -1,4 +1,9 @@
-"""The proof as JUnit XML, for CI: one case a check. A check that could not be made is an error, never a skipped one."""
+"""The proof as JUnit XML, for CI: one case a check, and never a skipped one.
+
+What the verdict rests on and what was asked for by name is an error where it is not shown. A witness that nobody named,
+a control and answers that this server does not allow are no error: the verdict says what it is worth without them.
+Their cases begin with "not shown", and the suite's property of that name lists them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,11 @@ from typing import Any, Literal, NamedTuple
 from fastfill.errors import UsageError
 from fastfill.proof.document import ProveDocument
 
-Outcome = Literal["passed", "failed", "error"]
+Outcome = Literal["passed", "failed", "error", "not shown"]
 
 
 class Case(NamedTuple):
-    """One check: passed, failed, or in error where nothing is shown either way."""
+    """One check: passed, failed, in error where it had to be shown and is not, or not shown where it may be missing."""
 
     name: str
     outcome: Outcome
@@ -31,21 +36,20 @@ def cases(document: ProveDocument) -> list[Case]:
         short: Outcome = "error" if document.exit_code == 3 else "failed"
         found.append(Case(f"rank {rank.rank}", "passed" if right else short, detail))
     for witness in document.witnesses:
-        # One that cannot say was asked and has said so: it neither passed nor failed the server.
-        outcome: Outcome = "failed" if witness.says == "contradicts" else "passed"
-        if witness.witness == "counters" and witness.says == "cannot_say":
+        outcome: Outcome = {"seen": "passed", "contradicts": "failed"}.get(witness.says, "not shown")  # type: ignore[assignment]
+        if outcome == "not shown" and (witness.named or witness.witness == "counters"):
             outcome = "error"
         found.append(Case(f"witness {witness.witness}", outcome, f"{witness.says}: {witness.detail}"))
     states: dict[str, Outcome] = {
         "passed": "passed",
-        "not_possible": "passed",
+        "not_possible": "not shown",
         "failed": "failed",
     }
     found.append(Case("control", states.get(document.control.status, "error"), document.control.detail))
     answers: dict[str, Outcome] = {
         "right": "passed",
-        "cannot_say": "passed",
-        "not_checked": "passed",
+        "cannot_say": "not shown",
+        "not_checked": "not shown",
         "wrong": "failed",
     }
     found.append(Case("answers", answers.get(document.answers.status, "error"), document.answers.detail))
@@ -71,7 +75,10 @@ def write(file: Path, document: ProveDocument) -> None:
     kinds: dict[str, Any] = {"failed": Failure, "error": Error}
     suite = TestSuite("fastfill prove")
     suite.add_property("url", document.url)
-    for name, outcome, detail in cases(document):
+    checks = cases(document)
+    if missing := [one.name for one in checks if one.outcome == "not shown"]:
+        suite.add_property("not shown", ", ".join(missing))
+    for name, outcome, detail in checks:
         case = Case(name, outcome, _printable(detail))
         entry = TestCase(case.name, classname="fastfill.prove")
         if case.outcome in kinds:
@@ -79,7 +86,7 @@ def write(file: Path, document: ProveDocument) -> None:
             result.text = "\n".join(filter(None, (case.detail, _printable(document.next_step or ""))))
             entry.result = [result]
         else:
-            entry.system_out = case.detail
+            entry.system_out = case.detail if case.outcome == "passed" else f"not shown: {case.detail}"
         suite.add_testcase(entry)
     suite.time = document.elapsed_s
     xml = JUnitXml()

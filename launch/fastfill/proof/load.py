@@ -9,7 +9,7 @@ from fastfill.proof.probe import new_rid, prompt
 from fastfill.proof.sent import Attempt
 from fastfill.proof.tally import is_ours
 from fastfill.proof.transport import TimedOut
-from fastfill.proof.wire import Pass, RankPasses, Wire
+from fastfill.proof.wire import Pass, Rank, RankPasses, Wire
 
 if TYPE_CHECKING:
     from fastfill.proof.evidence import Evidence
@@ -59,7 +59,7 @@ def measure(load: LoadEvidence) -> Loaded:
     mine = {attempt.rid for attempt in load.attempts}
     tokens: Counter[str] = Counter()
     work: Counter[str] = Counter()
-    seen: dict[tuple[object, int], Pass] = {}
+    seen: dict[tuple[Rank, int], Pass] = {}
     for attempt in load.attempts:
         for ranked in attempt.ranks:
             seen |= {(ranked.rank, one.number): one for one in ranked.passes if one.is_prefill and not one.draft}
@@ -75,7 +75,7 @@ def measure(load: LoadEvidence) -> Loaded:
     whole = sum(work.values())
     return Loaded(
         load.prompts,
-        len({number for _, number in seen}),
+        len({(rank.dp, number) for rank, number in seen}),
         tokens[""] / sum(tokens.values()) if whole else None,
         work[""] / whole if whole else None,
         dict(sorted(((id, part / whole) for id, part in work.items() if id and part), key=lambda pair: -pair[1])),
@@ -106,7 +106,7 @@ def cost(visit: Visit, _: Evidence) -> int:
 
 def load(visit: Visit, evidence: Evidence) -> Evidence:
     """Send them, once every probe fired."""
-    from fastfill.proof.visit import fired, passes_of
+    from fastfill.proof.visit import fired, passes_of, silence, withdrawing
 
     prompts = count(visit)
     if not prompts or not fired(evidence):
@@ -123,14 +123,18 @@ def load(visit: Visit, evidence: Evidence) -> Evidence:
     }
     found = LoadEvidence(prompts=prompts, tokens=tokens)
     try:
-        with visit.talk.working(f"load: {prompts} prompts of {tokens} tokens at once"):
+        at_once = f"load: {prompts} prompts of {tokens} tokens at once"
+        with visit.talk.working(at_once), withdrawing(visit.server, *rids):
             answer = visit.server.generate(body, timeout_s=max(0.1, visit.deadline.remaining()))
             problem = answer.refusal
-            ranks = passes_of(visit.server, group, visit.deadline) if not problem else ()
     except TimedOut:
-        problem, ranks = "they were not answered in time", ()
-        for rid in rids:
-            visit.server.abort(rid)
+        problem = "they were not answered in time"
+    ranks: tuple[RankPasses, ...] = ()
+    if not problem:
+        try:
+            ranks = passes_of(visit.server, group, visit.deadline, rids=tuple(rids))
+        except TimedOut as error:
+            problem = silence(error)
     found = found.model_copy(update={"problem": problem, "attempts": _attempts(rids, tokens, ranks)})
     share = measure(found)
     said = problem or f"{prompts} prompts at once in {share.passes} pass(es): " + (

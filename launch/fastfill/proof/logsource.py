@@ -18,7 +18,7 @@ _QUICK_S = 20.0
 
 
 class Source(NamedTuple):
-    """Where the operator says the log is; at most one is set."""
+    """Where the operator says the log is: a file, else the journal, else the container, which may hold traces only."""
 
     container: str = ""
     file: Path | None = None
@@ -38,10 +38,10 @@ def read(source: Source, since: float) -> LogEvidence:
     check(source)
     if source.file is not None:
         return _file(source.file, since)
-    if source.container:
-        return _container(source.container, since)
     if source.journal:
         return _journal(source.journal)
+    if source.container:
+        return _container(source.container, since)
     folder = os.environ.get(STATE_DIR)
     if folder and (Path(folder) / RECORD).is_file():
         return _file(Path(folder) / RECORD, since)
@@ -59,10 +59,10 @@ def check(source: Source) -> None:
             source.file.open("rb").close()
         except OSError as error:
             raise _unreadable(source.file, error) from error
-    elif source.container:
-        _run(["docker", "container", "inspect", "--format", "{{.Id}}", source.container], "container", source.container)
     elif source.journal:
         _run(["journalctl", "--no-pager", "--quiet", "-n", "1", "-u", source.journal], "journal's unit", source.journal)
+    elif source.container:
+        _run(["docker", "container", "inspect", "--format", "{{.Id}}", source.container], "container", source.container)
 
 
 def _unreadable(path: Path, error: OSError) -> UsageError:

@@ -46,6 +46,8 @@ def next_step(evidence: Evidence, verdict: Verdict) -> str:
     """The next command, or what else to do."""
     again = f"fastfill prove --url {evidence.url}"
     if verdict.name == "FIRED":
+        if verdict.answers.status == "cannot_say" and _unpatched(evidence):
+            return f"fastfill explain --url {evidence.url}: whether this release answers right with the model's scales"
         if verdict.control.status == "not_possible" and not _unpatched(evidence):
             return "start with FASTFILL_ALLOW_FORCED_FALLBACK=1 to have the negative control as well"
         return "none: the path fires; watch fastfill:prefill_attention_work_total for its share under your traffic"

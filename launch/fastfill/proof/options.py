@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fastfill.errors import UsageError
+from fastfill.proof.kvscales import wrong_scales
 from fastfill.proof.logsource import Source
 from fastfill.proof.modelconfig import layers_from
 from fastfill.proof.visit import Plan
@@ -13,20 +15,24 @@ if TYPE_CHECKING:
     from fastfill.prove import Wish
 
 WITNESSES = ("counters", "log", "trace")
+DEFAULT_WITNESSES = "counters,log"
+WITH_REPLAY = ("--replay", "--manifest-sha256", "--json", "--junit")
 
 
 def plan(wish: Wish) -> Plan:
     """The plan.
 
     Raises:
-        UsageError: An unknown witness, the counters left out, or more than one place for the log.
+        UsageError: An unknown witness, or the counters left out.
     """
     return Plan(
         prompt_tokens=wish.prompt_tokens,
         attempts=wish.attempts,
         count_layers=lambda folder: layers_from(wish.model_config, folder),
-        witnesses=witnesses(wish.witness),
-        log=source(wish),
+        find_scales=lambda folder, status: wrong_scales(wish.model_config, folder, status),
+        witnesses=witnesses(wish.witness or DEFAULT_WITNESSES),
+        named=witnesses(wish.witness) if wish.witness else frozenset(),
+        log=Source(wish.container, wish.log, wish.journal),
         profile_steps=wish.profile_steps,
         profile_dir=wish.profile_dir,
         load=0 if wish.light else wish.load,
@@ -56,12 +62,43 @@ def witnesses(text: str) -> frozenset[str]:
     return asked
 
 
-def source(wish: Wish) -> Source:
-    """Where the log is.
+def check(given: Mapping[str, Any]) -> None:
+    """Refuse options that would be left unheard.
+
+    Args:
+        given: What stands on the command line, by the options' names.
 
     Raises:
-        UsageError: More than one place is given. A container beside a file is none: it is where the traces are.
+        UsageError: One has no effect beside the others, or without another one.
     """
-    if wish.journal and (wish.container or wish.log):
-        raise UsageError("the log is in one place", where="--journal", next_step="leave out --container or --log")
-    return Source(wish.container, wish.log, wish.journal)
+    if "--replay" in given:
+        if unheard := sorted(set(given) - set(WITH_REPLAY)):
+            raise _unheard(unheard[0], "a recorded proof is judged as it is, with no server", "--replay DIR alone")
+        return
+    asked = witnesses(given.get("--witness") or DEFAULT_WITNESSES)
+    log, trace, light = "log" in asked, "trace" in asked, bool(given.get("--light"))
+    with_trace = f"--witness {','.join(name for name in WITNESSES if name in asked or name == 'trace')}"
+    rules = (
+        ("--manifest-sha256", True, "it is the hash of a folder that is replayed", "--replay DIR"),
+        ("--load", light and given.get("--load", 0) > 0, "--light sends no load", "leave one of the two out"),
+        ("--witness", light and trace, "--light takes no trace", "leave trace or --light out"),
+        ("--profile-steps", not trace, "no trace is asked for", with_trace),
+        ("--profile-dir", not trace, "no trace is asked for", with_trace),
+        ("--log", not log, "the log is not asked for", "--witness counters,log"),
+        ("--journal", not log, "the log is not asked for", "--witness counters,log"),
+        ("--container", not log and not trace, "neither its log nor its traces are asked for", with_trace),
+        ("--journal", "--log" in given, "the log is in one place", "leave out --log or --journal"),
+        (
+            "--container",
+            not trace and ("--log" in given or "--journal" in given),
+            "the log is in one place, and no trace is asked for",
+            f"leave out --container, or {with_trace}",
+        ),
+    )
+    for name, holds, why, next_step in rules:
+        if holds and given.get(name):
+            raise _unheard(name, why, next_step)
+
+
+def _unheard(name: str, why: str, next_step: str) -> UsageError:
+    return UsageError(f"{name} has no effect here: {why}", where=name, next_step=next_step)

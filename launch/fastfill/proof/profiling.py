@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import tarfile
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -13,12 +14,15 @@ from typing import IO, cast
 
 from fastfill.proof.server import Server
 from fastfill.proof.traces import TraceRank, read
-from fastfill.proof.transport import TimedOut
+from fastfill.proof.transport import Deadline, TimedOut
 from fastfill.proof.wire import Rank, RankPasses
 
 SUFFIXES = (".trace.json.gz", ".trace.json")
+START_S = 60.0
 STOP_S = 300.0
-"""How long the server may take to write its traces: a GPU's have millions of events."""
+"""How long the server may take to write its traces, within the deadline: a GPU's have millions of events."""
+LEAST_S = 5.0
+"""What is granted past the deadline: a profiler that was started has to be stopped."""
 
 
 class Profile:
@@ -38,25 +42,31 @@ class Profile:
         self.name = f"fastfill-prove-{uuid.uuid4().hex}"
         self.folder = PurePosixPath(folder or "/tmp") / self.name  # noqa: S108
         self._before: dict[Rank, int] = {}
+        self._started = False
 
-    def start(self) -> str:
+    def start(self, deadline: Deadline) -> str:
         """Note where the rings stand, and start.
 
         Returns:
             Why it could not be started, empty if it was.
+
+        Raises:
+            TimedOut: The server does not tell its ring.
         """
         self._before = {one.rank: one.passes[-1].number for one in self._ring() if one.passes}
         try:
-            return self._server.start_profile(str(self.folder), self._steps)
+            self._started = True
+            timeout_s = max(LEAST_S, min(START_S, deadline.remaining()))
+            return self._server.start_profile(str(self.folder), self._steps, timeout_s=timeout_s)
         except TimedOut as error:
             # It may have begun all the same.
-            self.stop(0.0)
+            self.stop(deadline)
             return f"the profiler did not start: {error.what}"
 
-    def stop(self, timeout_s: float) -> bool:
+    def stop(self, deadline: Deadline) -> bool:
         """Stop, and wait until the traces are written; whether it ran until now."""
         try:
-            return self._server.stop_profile(timeout_s=max(5.0, min(STOP_S, timeout_s)))
+            return self._server.stop_profile(timeout_s=max(LEAST_S, min(STOP_S, deadline.remaining())))
         except TimedOut:
             return False
 
@@ -75,8 +85,8 @@ class Profile:
         passes = self._server.passes("")
         return passes.ranks if passes else ()
 
-    def fetch(self) -> tuple[tuple[TraceRank, ...], str]:
-        """Read the traces and remove them.
+    def fetch(self, deadline: Deadline) -> tuple[tuple[TraceRank, ...], str]:
+        """Read the traces.
 
         Returns:
             One trace a file, by rank, and why there is none, empty where there are some.
@@ -84,11 +94,10 @@ class Profile:
         here = Path(self.folder)
         if here.is_dir():
             found = [_read(file.name, file.open("rb")) for file in sorted(here.iterdir()) if _is_trace(file.name)]
-            shutil.rmtree(here, ignore_errors=True)
         elif self._container:
             try:
-                found = list(self._from_container())
-            except (OSError, subprocess.TimeoutExpired) as error:
+                found = list(self._from_container(max(LEAST_S, deadline.remaining())))
+            except OSError as error:
                 return (), f"docker could not fetch the traces from {self._container}: {error}"
         else:
             return (), (
@@ -99,25 +108,40 @@ class Profile:
             return (), "the server wrote no trace: it was being profiled already, or its disk is full"
         return tuple(sorted(found, key=lambda one: one.rank.key())), ""
 
-    def left(self) -> bool:
-        """Whether traces are left on this machine, because they are somebody else's."""
-        return Path(self.folder).exists()
+    def remove(self) -> bool:
+        """Remove the traces, however the proof ended; False where some are left because they are somebody else's."""
+        here = Path(self.folder)
+        if here.is_dir():
+            shutil.rmtree(here, ignore_errors=True)
+        elif self._started and self._container:
+            argv = ["docker", "exec", self._container, "rm", "-rf", str(self.folder)]
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(argv, capture_output=True, timeout=30, check=False)
+        return not here.exists()
 
-    def _from_container(self) -> Iterator[TraceRank]:
+    def _from_container(self, timeout_s: float) -> Iterator[TraceRank]:
         argv = ["docker", "cp", f"{self._container}:{self.folder}", "-"]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        with (
+            subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child,
+            _within(timeout_s, child),
+        ):
             assert child.stdout is not None
             with contextlib.suppress(tarfile.ReadError), tarfile.open(fileobj=child.stdout, mode="r|") as archive:
                 for member in archive:
                     content = archive.extractfile(member) if member.isfile() and _is_trace(member.name) else None
                     if content is not None:
                         yield _read(PurePosixPath(member.name).name, content)
-        subprocess.run(
-            ["docker", "exec", self._container, "rm", "-rf", str(self.folder)],
-            capture_output=True,
-            timeout=30,
-            check=False,
-        )
+
+
+@contextlib.contextmanager
+def _within(timeout_s: float, child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a process that takes longer: what it has written ends early then, and is read as that."""
+    timer = threading.Timer(timeout_s, child.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _is_trace(name: str) -> bool:

@@ -94,8 +94,7 @@ def conclusion(document: ProveDocument) -> list[str]:
     lines += [f"  note:     {note}" for note in document.notes]
     if document.evidence is not None:
         how = "replayed from" if document.evidence.replayed else "in"
-        digest = document.evidence.manifest_sha256[:16]
-        lines.append(f"  evidence: {how} {document.evidence.folder}, manifest {digest}…")
+        lines.append(f"  evidence: {how} {document.evidence.folder}, manifest {document.evidence.manifest_sha256}")
     lines.append(f"  next:     {document.next_step}")
     return lines
 

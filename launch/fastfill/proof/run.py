@@ -23,6 +23,9 @@ from fastfill.proof.verdict import decide
 if TYPE_CHECKING:
     from fastfill.prove import Wish
 
+PAGE_S = 15.0
+"""How long a page may take: status, passes, metrics."""
+
 
 def live(wish: Wish) -> ProveDocument:
     """Prove a running server.
@@ -37,7 +40,7 @@ def live(wish: Wish) -> ProveDocument:
     key, admin = api_key(wish.api_key_file), admin_key(wish.admin_api_key_file)
     if wish.evidence is not None:
         folder.prepare(wish.evidence)
-    with Transport(wish.url, key=key, timeout_s=min(15.0, wish.deadline)) as transport:
+    with Transport(wish.url, key=key, timeout_s=min(PAGE_S, wish.deadline)) as transport:
         server = Server(transport, admin_key=admin)
         evidence = gather(server, made, Deadline(wish.deadline), talker())
     judged = _judged(evidence, time.monotonic() - start)
@@ -54,14 +57,18 @@ def live(wish: Wish) -> ProveDocument:
     return judged.model_copy(update={"evidence": EvidencePart(folder=str(wish.evidence), manifest_sha256=digest)})
 
 
-def replay(place: Path) -> ProveDocument:
+def replay(place: Path, manifest_sha256: str = "") -> ProveDocument:
     """Judge a recorded proof again, with no server.
+
+    Args:
+        place: The folder.
+        manifest_sha256: What its manifest must be, hexadecimal; empty where that was not noted down.
 
     Raises:
         UsageError: The folder is no evidence folder.
         FastfillError: It is not what was recorded, or this version judges it otherwise.
     """
-    evidence, recorded = folder.read(place)
+    evidence, recorded = folder.read(place, manifest_sha256)
     judged = _judged(evidence, float(recorded.get("elapsed_s", 0.0)))
     if judged.verdict != recorded.get("verdict"):
         raise FastfillError(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from fastfill.errors import ExitCode, FastfillError, UsageError
 from fastfill.proof.counters import Counters, parse, total
 from fastfill.proof.probe import ORDINARY_IDS, PLAIN_ENGLISH, sample_text
-from fastfill.proof.transport import Reply, Transport
+from fastfill.proof.transport import Reply, TimedOut, Transport
 from fastfill.proof.wire import Passes, PathState, ServerFacts, Status, Wire
 
 _Document = TypeVar("_Document", bound=Wire)
@@ -98,18 +98,25 @@ class Server:
 
     def ordinary_ids(self) -> tuple[int, ...]:
         """Token ids that plain text gives with this server's tokenizer; a safe range where it has no tokenizer."""
-        reply = self.transport.post("/tokenize", {"prompt": sample_text(), "add_special_tokens": False})
-        tokens = reply.value.get("tokens") if reply.status == 200 and isinstance(reply.value, dict) else None
-        if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+        tokens = self._tokens(sample_text())
+        if not all(type(token) is int for token in tokens):
             return ORDINARY_IDS
         distinct = tuple(sorted(set(tokens)))
         return distinct if len(distinct) > 1 else ORDINARY_IDS
 
     def characters_per_token(self) -> float:
         """How much plain English one token of this server's tokenizer holds; 1 where it has no tokenizer."""
-        reply = self.transport.post("/tokenize", {"prompt": PLAIN_ENGLISH, "add_special_tokens": False})
+        tokens = self._tokens(PLAIN_ENGLISH)
+        return len(PLAIN_ENGLISH) / len(tokens) if tokens else 1.0
+
+    def _tokens(self, text: str) -> list[Any]:
+        """``/tokenize``; nothing where the server has no tokenizer, or does not answer in time."""
+        try:
+            reply = self.transport.post("/tokenize", {"prompt": text, "add_special_tokens": False})
+        except TimedOut:
+            return []
         tokens = reply.value.get("tokens") if reply.status == 200 and isinstance(reply.value, dict) else None
-        return len(PLAIN_ENGLISH) / len(tokens) if isinstance(tokens, list) and tokens else 1.0
+        return tokens if isinstance(tokens, list) else []
 
     def generate(self, body: dict[str, Any], *, timeout_s: float) -> Answer:
         """``/generate`` without streaming.
@@ -153,15 +160,19 @@ class Server:
         except FastfillError:
             self.left_running += 1
 
-    def start_profile(self, folder: str, steps: int) -> str:
+    def start_profile(self, folder: str, steps: int, *, timeout_s: float) -> str:
         """``/start_profile`` for CPU and GPU; returns why the server did not, empty if it did.
 
         Args:
             folder: Where the server is to write the traces, on its machine.
             steps: Forward passes after which it ends by itself.
+            timeout_s: How long the answer may take.
+
+        Raises:
+            TimedOut: No answer in that time.
         """
         body = {"output_dir": folder, "num_steps": steps, "activities": ["CPU", "GPU"], "with_stack": False}
-        reply = self.transport.post("/start_profile", body, timeout_s=60.0, key=self.admin_key)
+        reply = self.transport.post("/start_profile", body, timeout_s=timeout_s, key=self.admin_key)
         if reply.status == 200:
             return ""
         if reply.status == 404:

@@ -10,7 +10,7 @@ from fastfill.proof.contradicted import contradicted
 from fastfill.proof.control import Control, judge_control
 from fastfill.proof.coverage import Coverage, coverage, too_little
 from fastfill.proof.evidence import Attempt, Evidence
-from fastfill.proof.explain import stopped_by
+from fastfill.proof.explain import stopped_by, with_a_way_off
 from fastfill.proof.findings import Finding, find
 from fastfill.proof.load import Loaded, measure
 from fastfill.proof.soundness import before_probe, identity, measurement
@@ -29,6 +29,13 @@ EXIT_CODES: dict[str, int] = {
     "INVALID": 1,
     "WRONG": 1,
 }
+
+
+_OPEN = {
+    "cannot_say": "; whether its answers are right is NOT shown",
+    "not_checked": "; its answers were not compared",
+}
+"""What FIRED says of the answers where they were not found right."""
 
 
 class Verdict(NamedTuple):
@@ -79,6 +86,8 @@ def decide(evidence: Evidence) -> Verdict:
     def invalid(found: tuple[str, str]) -> Verdict:
         return verdict("INVALID", find(found[0]), found[1])
 
+    if evidence.silent and evidence.status_before is None:
+        return verdict("NOT_EXERCISED", find("server_silent"), f"nothing was sent: {evidence.silent}")
     if unfit := before_probe(evidence):
         return invalid(unfit)
     if evidence.not_sent:
@@ -89,9 +98,11 @@ def decide(evidence: Evidence) -> Verdict:
         id, summary = missing
         return verdict("INVALID" if id in ("probe_unseen", "probe_rewritten") else "NOT_EXERCISED", find(id), summary)
 
-    broken = measurement(evidence, ranks)
+    broken = None if evidence.silent else measurement(evidence, ranks)
     if broken and broken[0] == "counters_contradict_ring":
         counters = Word("counters", "contradicts", broken[1])
+    elif evidence.silent:
+        counters = Word("counters", "cannot_say", evidence.silent)
     elif evidence.counters_after is not None:
         counters = Word("counters", "seen", "rose by at least the calls that the ring reports")
     others = words(evidence)
@@ -105,18 +116,23 @@ def decide(evidence: Evidence) -> Verdict:
         said = [f"counters: {observed} of {expected} calls of the probe fired"]
         said += [f"{word.witness} {word.says}: {word.detail}" for word in others]
         return verdict("DISAGREE", find("witnesses_disagree"), "; ".join(said))
-    if observed == 0:
+    if observed == 0 and not evidence.silent:
         reason = stopped_by(evidence, ranks)
         return verdict("NOT_FIRED", reason, f"none of {expected} prefill attention calls took the fast path")
     control = judge_control(evidence)
     if control.finding:
         return invalid((control.finding, control.detail))
     if ignored := contradicted(evidence, ranks):
-        return invalid(ignored)
+        return verdict("INVALID", with_a_way_off(find(ignored[0]), evidence), ignored[1])
     if answers.status == "unsound":
         return invalid((answers.finding, answers.detail))
     if answers.status == "wrong":
-        return verdict("WRONG", find(answers.finding), answers.detail)
+        return verdict("WRONG", with_a_way_off(find(answers.finding), evidence), answers.detail)
+    if evidence.silent:
+        seen = f"{observed} of {expected} calls of the probe fired, and then there was no answer: {evidence.silent}"
+        return verdict("NOT_EXERCISED", find("server_silent"), seen)
+    if evidence.kv_scales:
+        return verdict("WRONG", find("kv_scales"), f"{observed} call(s) fired, with {evidence.kv_scales}")
     short = tuple(one for one in ranks if (one.layers > 0 and one not in fired) or _draft_short(one))
     if short:
         named = "; ".join(_shortfall(one) for one in short)
@@ -132,7 +148,8 @@ def decide(evidence: Evidence) -> Verdict:
     if missed := too_little(evidence):
         id, why = missed
         return verdict("PARTIAL" if id == "coverage_low" else "NOT_EXERCISED", find(id), why)
-    return verdict("FIRED", None, f"all {expected} prefill attention calls on {len(ranks)} rank(s) took the fast path")
+    took = f"all {expected} prefill attention calls on {len(ranks)} rank(s) took the fast path"
+    return verdict("FIRED", None, took + _OPEN.get(answers.status, ""))
 
 
 def _draft_short(one: Tally) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from fastfill.proof.server import Server
 from fastfill.proof.tally import is_ours
 from fastfill.proof.transport import Deadline, TimedOut
 from fastfill.proof.verdict import targets
-from fastfill.proof.wire import RankPasses
+from fastfill.proof.wire import RankPasses, Status
 
 POLL_S = 0.1
 SETTLE_S = 5.0
@@ -57,7 +57,9 @@ class Plan(NamedTuple):
     prompt_tokens: int | None = None
     attempts: int = 5
     count_layers: Callable[[str], int | None] = lambda model_path: None
+    find_scales: Callable[[str, Status | None], str] = lambda model_path, status: ""
     witnesses: frozenset[str] = frozenset({"counters"})
+    named: frozenset[str] = frozenset()
     log: Source = Source()
     profile_steps: int = 32
     profile_dir: Path | None = None
@@ -98,36 +100,72 @@ def _send(
     body = request(rid, prompt(pool, tokens), dp=place)
     attempt = Attempt(rid=rid, dp=place, prompt_tokens=tokens, answer="answered")
     try:
-        answer = server.generate(body, timeout_s=max(0.1, deadline.remaining()))
+        with withdrawing(server, rid):
+            answer = server.generate(body, timeout_s=max(0.1, deadline.remaining()))
     except TimedOut as error:
-        server.abort(rid)
         return attempt.model_copy(update={"answer": "timed_out", "detail": error.what})
-    except KeyboardInterrupt:
-        server.abort(rid)
-        raise
     if answer.refusal:
         return attempt.model_copy(update={"answer": "refused", "detail": answer.refusal})
-    return attempt.model_copy(update={"ranks": passes_of(server, rid, deadline)})
+    return with_passes(attempt, server, deadline)
 
 
-def passes_of(server: Server, rid: str, deadline: Deadline) -> tuple[RankPasses, ...]:
-    """Wait until every rank that the server lists has written the request down, or should have."""
+@contextmanager
+def withdrawing(server: Server, *rids: str) -> Iterator[None]:
+    """Take requests back that nobody waits for any more: the time is up, or the operator has interrupted."""
+    try:
+        yield
+    except (TimedOut, KeyboardInterrupt):
+        for rid in rids:
+            server.abort(rid)
+        raise
+
+
+def with_passes(attempt: Attempt, server: Server, deadline: Deadline) -> Attempt:
+    """An answered request with its passes; one whose passes the server does not tell in time is open, not unseen."""
+    try:
+        return attempt.model_copy(update={"ranks": passes_of(server, attempt.rid, deadline)})
+    except TimedOut as error:
+        return attempt.model_copy(update={"answer": "timed_out", "detail": silence(error)})
+
+
+def silence(error: TimedOut) -> str:
+    """What did not answer, and for how long."""
+    return f"{error.what}: {error.where}"
+
+
+def passes_of(server: Server, rid: str, deadline: Deadline, *, rids: tuple[str, ...] = ()) -> tuple[RankPasses, ...]:
+    """Wait until every rank that is to write these requests down has done so, or should have.
+
+    Args:
+        server: The server.
+        rid: The request's id, or what the ids of several begin with.
+        deadline: Of the whole proof.
+        rids: The ids of several; none where ``rid`` is the one.
+
+    Raises:
+        TimedOut: The server did not answer the question.
+    """
     settle = Deadline(min(SETTLE_S, max(1.0, deadline.remaining())))
     while True:
         found = server.passes(rid)
         ranks = found.ranks if found else ()
         kept = tuple(one for one in ranks if one.passes)
-        if (ranks and len(kept) == len(ranks) and _level(kept)) or settle.passed():
+        if settle.passed() or _written(ranks, frozenset(rids or (rid,))):
             return kept
         time.sleep(POLL_S)
 
 
-def _level(ranks: tuple[RankPasses, ...]) -> bool:
-    """Whether the ranks of one replica have noted the same passes: one that lags has yet to write its last ones."""
-    noted: dict[tuple[int, int], set[int]] = {}
+def _written(ranks: tuple[RankPasses, ...], rids: frozenset[str]) -> bool:
+    """Whether every request is noted, equally often by all ranks of its replica; the other replicas never see it.
+
+    One that lags has yet to write its last passes.
+    """
+    replicas: dict[int, list[RankPasses]] = {}
     for one in ranks:
-        noted.setdefault((one.rank.pp, one.rank.dp), set()).add(len(one.passes))
-    return all(len(lengths) == 1 for lengths in noted.values())
+        replicas.setdefault(one.rank.dp, []).append(one)
+    used = [group for group in replicas.values() if any(one.passes for one in group)]
+    noted = {rid for group in used for one in group for each in one.passes for rid in each.rids}
+    return rids <= noted and all(len({len(one.passes) for one in group}) == 1 for group in used)
 
 
 def fired(evidence: Evidence) -> bool:

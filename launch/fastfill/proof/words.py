@@ -35,8 +35,8 @@ def words(evidence: Evidence) -> tuple[Word, ...]:
 def of_log(evidence: Evidence, log: LogEvidence) -> Word:
     """The log against the counters of the server's whole life: a kernel is loaded once, at its first call."""
     status = evidence.status_after or evidence.status_before
-    if log.problem or status is None:
-        return Word("log", "cannot_say", log.problem or "the server has no status to compare with")
+    if log.problem or status is None or evidence.counters_after is None:
+        return Word("log", "cannot_say", log.problem or "the server has no counters to compare with")
     seed = evidence.server.random_seed
     if seed is not None and log.seed is not None and seed != log.seed:
         return Word("log", "cannot_say", f"{log.source} is about another server, or another start of this one")
@@ -79,8 +79,7 @@ def _blind(log: LogEvidence, status: Status) -> str:
 
 def _ranks_that_called(evidence: Evidence) -> set[Rank]:
     """Ranks whose counters know a call of the assembly kernel at head dim 256 since the server started."""
-    if evidence.counters_after is None:
-        return set()
+    assert evidence.counters_after is not None
     return {
         rank
         for rank, calls in evidence.counters_after.calls().items()
