@@ -80,6 +80,9 @@ lock: ## Write the requirement locks again (needs uv).
 	  requirements/dev.in --output-file requirements/dev.txt
 	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
 	  pyproject.toml --constraints requirements/dev.txt --output-file requirements/serve.txt
+	uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate --no-header \
+	  pyproject.toml --extra bench --constraints requirements/dev.txt --output-file requirements/bench.txt
+	$(PYTHON) requirements/differences.py requirements/serve.txt requirements/bench.txt
 	for name in build aiter router; do uv pip compile --universal --python-version 3.10 --quiet --generate-hashes --no-annotate \
 	  --no-header $$( [ $$name = aiter ] && echo --no-deps ) requirements/$$name.in --output-file requirements/$$name.txt; done
 

@@ -9,7 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-_ENTRY = re.compile(r"^(?P<pin>[^\s#]+==[^\s\\]+)(?:.*\\\n(?: +.*\n?)*|.*\n?)", re.MULTILINE)
+# With its marker: what one lock wants on Windows only may be wanted everywhere by the other.
+_ENTRY = re.compile(r"^(?P<pin>[^\s#]+==[^\\\n]*?) *(?:\\\n(?: +.*\n?)*|\n|$)", re.MULTILINE)
 
 
 def entries(text: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 from bench_fakes import World
 from cli_run import fastfill
 
-from fastfill.benchmark import accuracy, gate, questions, scoring
+from fastfill.benchmark import accuracy, gate, questions, report, scoring
 from fastfill.benchmark.arms import Arm
 from fastfill.benchmark.journal import Journal
 from fastfill.benchmark.proven import Proof, judge
 from fastfill.benchmark.questions import Question
 from fastfill.benchmark.servers import Servers
-from fastfill.errors import FastfillError, UsageError
+from fastfill.errors import FastfillError, NotReadyError, UsageError
 from fastfill.serving.profile import load
 
 
@@ -231,3 +232,20 @@ def test_a_server_must_be_named(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
     with pytest.raises(UsageError):
         Servers(None, None, None, "me")
+
+
+def test_a_package_that_is_missing_is_named_with_the_command_that_installs_its_lock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(NotReadyError, match="no_such_package is not installed") as raised:
+        report.needed("no_such_package")
+    words = raised.value.next_step.split()
+    lock = Path(words[words.index("-r") + 1].rstrip(","))
+    assert {"lm-eval", "matplotlib", "scipy", "transformers"} <= {
+        line.split("==")[0] for line in lock.read_text().splitlines() if "==" in line
+    }
+    (tmp_path / "lm_eval.py").write_text("raise ModuleNotFoundError(\"No module named 'lm_eval'\")")
+    harness = scoring.Harness(Path(sys.executable), {"PYTHONPATH": str(tmp_path)}, "tok")
+    with pytest.raises(NotReadyError, match="lm-eval is not installed") as raised:
+        scoring.score(harness, "http://h:1", [Question("q", "1")], tmp_path, model="m", context=64, key=None)
+    assert str(lock) in raised.value.next_step

@@ -53,7 +53,7 @@ def execute(wish: Wish, access: Access) -> dict[str, Any]:
     needed("scipy")
     _check(wish)
     asked = questions.read(wish.data or questions.SHIPPED, wish.limit)
-    python, env = find_interpreter(wish.python)
+    python, env = find_interpreter(wish.python, "lm_eval")
     up = [Connection(url, access.key, access.admin) if url else None for url in (wish.url, wish.bf16_url)]
     # Before anything is written: an address where nobody is leaves no folder.
     for connection in up:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,17 @@ def needed(package: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise NotReadyError(
             f"the package {package} is not installed",
-            next_step="pip install scipy matplotlib, then fastfill bench report FOLDER: what was measured is kept",
+            where=sys.executable,
+            next_step=f"{install_command()}; then fastfill bench report FOLDER: what was measured is kept",
         )
+
+
+def install_command() -> str:
+    """What installs the extra ``bench`` from its lock; not beside SGLang, which wants other versions."""
+    from fastfill import data
+
+    lock = data.requirements() / "bench.txt"
+    return f"pip install --require-hashes --no-deps -r {lock}, in an environment without SGLang"
 
 
 def _render(name: str, document: BenchDocument, **more: Any) -> str:

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastfill.benchmark import report
 from fastfill.benchmark.questions import Question, is_right, prompt
 from fastfill.errors import FastfillError, NotReadyError
 
@@ -101,9 +102,7 @@ def score(
             code = -1
     tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
     if "No module named" in tail and "lm_eval" in tail:
-        raise NotReadyError(
-            "lm-eval is not installed", where=str(harness.python), next_step="pip install 'lm-eval[api]'"
-        )
+        raise NotReadyError("lm-eval is not installed", where=str(harness.python), next_step=report.install_command())
     if code != 0:
         how = f"exit code {code}" if code > 0 else f"cut off after {harness.timeout_s:.0f} s"
         raise FastfillError(f"lm-eval failed ({how})", where=str(log), detail=tail, next_step="read its log")

@@ -233,11 +233,11 @@ def restarting(names: dict[str, str], connection: Connection, folder: Path, star
     return RestartTarget(in_lab, env, connection, folder, names, LAB_START_S), str(paths.model)
 
 
-def find_interpreter(python: Path | None) -> tuple[Path, dict[str, str]]:
-    """The interpreter with the harnesses and its environment: the one named, this one, or the lab's."""
+def find_interpreter(python: Path | None, package: str = "sglang") -> tuple[Path, dict[str, str]]:
+    """The interpreter that has a harness, and its environment: the one named, this one, or the lab's."""
     if python is not None:
         return python, dict(os.environ)
-    if importlib.util.find_spec("sglang") is not None:
+    if importlib.util.find_spec(package) is not None:
         return Path(sys.executable), dict(os.environ)
     from fastfill.lab import harness
 
