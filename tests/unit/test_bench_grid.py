@@ -74,9 +74,9 @@ def test_the_flag_alone_is_one_difference_and_needs_no_restart() -> None:
         False,
         True,
     )
-    assert arms.served(found).name == "long-context"
+    assert arms.served(found).profile.name == "long-context"
     swapped = arms.compare(load("long-context"), load("off"), switch=None)
-    assert arms.served(swapped).name == "long-context"
+    assert arms.served(swapped).profile.name == "long-context"
     assert (swapped.a.path, swapped.b.path) == ("on", "off")
 
 

@@ -257,7 +257,9 @@ def test_the_report_of_a_folder_without_a_benchmark_is_a_usage_error(tmp_path: P
         ([], "no server is named"),
         (["--switch", "restart"], "its own start"),
         (["--switch", "restart", "--model", "m", "--url", "http://h:1"], "its own start"),
-        (["--url", "http://h:1", "--model", "m"], "started here"),
+        (["--url", "http://h:1", "--model", "m"], "several servers are named"),
+        (["--model", "m", "--lab", "dense"], "give --url of one with profile long-context, or --model"),
+        (["--url", "http://h:1", "--", "--log-level", "info"], "words after -- are for servers that are started here"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_a_server_is_touched(words: list[str], says: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from werkzeug import Request, Response
 from fastfill.benchmark import arms
 from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.ending import orderly
-from fastfill.benchmark.restart import RestartTarget, serve_argv
+from fastfill.benchmark.restart import OwnPathTarget, RestartTarget, serve_argv
 from fastfill.benchmark.target import PathTarget
 from fastfill.errors import FastfillError, NotReadyError
 from fastfill.serving.profile import load
@@ -169,3 +170,27 @@ def test_sigterm_ends_it_in_order(tmp_path: Path) -> None:
     with orderly():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_server_of_this_host_is_started_once_and_its_switch_put_back_before_it_ends(httpserver: HTTPServer) -> None:
+    server = ContractServer(httpserver)
+    done: list[str] = []
+
+    class Started:
+        url = server.url
+        running = False
+
+        def take(self, arm: arms.Arm) -> bool:
+            done.append(f"take {arm.profile.name}")
+            started, self.running = not self.running, True
+            return started
+
+        def close(self) -> None:
+            done.append(f"end, path {server.path['path']}")
+
+    start: Any = Started()
+    target = OwnPathTarget(start, ON, PathTarget(Connection(server.url), "me@here"))
+    assert [target.take(arm) for arm in (OFF, ON, OFF)] == [True, False, False]
+    assert server.path["path"] == "off"
+    target.close()
+    assert done == ["take long-context"] * 3 + ["end, path on"]

@@ -117,9 +117,9 @@ def compare(a: Profile, b: Profile, *, switch: Switch | None, label: str = "") -
     return Comparison(_arm("A", a, chosen), _arm("B", b, chosen), found, chosen, label)
 
 
-def served(comparison: Comparison) -> Profile:
-    """The profile that the server runs where the kill switch makes the arms: the one with the flag."""
-    return comparison.b.profile if comparison.b.fires else comparison.a.profile
+def served(comparison: Comparison) -> Arm:
+    """The arm whose profile the server runs where the kill switch makes the arms: the one with the flag."""
+    return comparison.b if comparison.b.fires else comparison.a
 
 
 def _arm(name: ArmName, profile: Profile, switch: Switch) -> Arm:

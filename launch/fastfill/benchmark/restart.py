@@ -1,4 +1,4 @@
-"""How one arm takes the place of the other by a restart: a server of this host, started for each arm."""
+"""Servers of this host: started for each arm, or once and turned by the kill switch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from fastfill.benchmark.arms import Arm
 from fastfill.benchmark.connection import Connection
+from fastfill.benchmark.ending import closing
+from fastfill.benchmark.target import PathTarget
 from fastfill.errors import NotReadyError
 from fastfill.lab import process
 from fastfill.lab.process import Session
@@ -87,6 +89,38 @@ class RestartTarget:
     def _lives(self, child: subprocess.Popen[bytes]) -> bool:
         # SGLang's launcher outlives its schedulers for a while, and answers nothing then.
         return child.poll() is None and self.connection.alive()
+
+
+class OwnPathTarget:
+    """A server of this host that is started once; the kill switch makes the arms.
+
+    Args:
+        start: Starts it.
+        served: The arm whose profile it is started with: the one with the flag.
+        switch: Of the same server.
+    """
+
+    def __init__(self, start: RestartTarget, served: Arm, switch: PathTarget) -> None:
+        self._start = start
+        self._served = served
+        self._switch = switch
+        self.url = start.url
+        self.described = "a server of this host, arms by the kill switch"
+
+    def take(self, arm: Arm) -> bool:
+        """Start the server where it does not run, and throw its switch."""
+        started = self._start.take(self._served)
+        self._switch.take(arm)
+        return started
+
+    def put_back(self) -> None:
+        """The switch alone: another server takes this one's place."""
+        self._switch.close()
+
+    def close(self) -> None:
+        """Put the switch back, for where it stands outlives its server; then end the server."""
+        with closing(self._switch.close, self._start.close):
+            pass
 
 
 def require_free(port: int, seconds: float = 0.0) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from fastfill.benchmark.accuracy import Place
 from fastfill.benchmark.arms import Arm
 from fastfill.benchmark.connection import Connection
-from fastfill.benchmark.ending import closing
-from fastfill.benchmark.restart import RestartTarget
-from fastfill.benchmark.target import PathTarget
+from fastfill.benchmark.restart import OwnPathTarget, RestartTarget
+from fastfill.benchmark.target import PathTarget, Target
 from fastfill.errors import UsageError
 from fastfill.serving.profile import load
 
@@ -35,10 +34,14 @@ class Servers:
                 "no server is named", where="--url", next_step="give --url, or --model to start servers here"
             )
         self._fp8 = fp8
-        self._switch = PathTarget(fp8, who)
         self._fast = Arm("A", load(FP8), "on", True)
         self._fallback = Arm("A", load(FP8), "off", False)
         self._reference = Arm("B", load(BF16), "on", False)
+        switch = PathTarget(fp8, who)
+        self._target: Target = switch
+        self._own = None if start is None else OwnPathTarget(start, self._fast, switch)
+        if self._own is not None:
+            self._target = self._own
 
     def places(self) -> list[Place]:
         """The arms, in an order that starts each server once."""
@@ -51,15 +54,11 @@ class Servers:
 
     def close(self) -> None:
         """Put the switch back, end what was started."""
-        # The switch first: where it stands outlives its server.
-        with closing(self._switch.close, *([self._start.close] if self._start is not None else [])):
-            pass
+        self._target.close()
 
     def _turned(self, arm: Arm) -> Callable[[], Connection]:
         def take() -> Connection:
-            if self._start is not None:
-                self._start.take(arm)
-            self._switch.take(arm)
+            self._target.take(arm)
             return self._fp8
 
         return take
@@ -67,8 +66,7 @@ class Servers:
     def _take_bf16(self) -> Connection:
         if self._bf16 is not None:
             return self._bf16
-        assert self._start is not None
-        # It would be put back on the wrong server.
-        self._switch.close()
+        assert self._start is not None and self._own is not None
+        self._own.put_back()
         self._start.take(self._reference)
         return self._start.connection

@@ -19,7 +19,7 @@ from fastfill.benchmark.journal import Journal, alone
 from fastfill.benchmark.load import Loader
 from fastfill.benchmark.measured import METRICS
 from fastfill.benchmark.proven import Proof, prove
-from fastfill.benchmark.restart import RestartTarget, require_free, serve_argv
+from fastfill.benchmark.restart import OwnPathTarget, RestartTarget, require_free, serve_argv
 from fastfill.benchmark.run import Bench, Settings
 from fastfill.benchmark.target import PathTarget, Target
 from fastfill.errors import UsageError
@@ -85,17 +85,15 @@ def settle(wish: Wish) -> Job:
 
 def _way(wish: Wish, comparison: Comparison) -> None:
     if comparison.switch == "path":
-        if not wish.url:
-            served = arms.served(comparison).name
+        if bool(wish.url) + bool(wish.model) + bool(wish.lab) != 1:
+            served = arms.served(comparison).profile.name
             raise UsageError(
-                "no server is named",
-                where="--url",
-                next_step=f"start one with fastfill serve --profile {served} and give --url, or use --switch restart",
+                "several servers are named" if wish.url else "no server is named",
+                where="--url, --model, --lab",
+                next_step=f"give --url of one with profile {served}, or --model (--lab) for one that is started here",
             )
-        if wish.model or wish.lab or wish.extra:
-            raise UsageError(
-                "--model, --lab and words after -- are for servers that are started here: --switch restart"
-            )
+        if wish.url and wish.extra:
+            raise UsageError("words after -- are for servers that are started here", where="--url")
     elif wish.url or bool(wish.model) == bool(wish.lab):
         raise UsageError(
             "the arms differ in more than the kill switch does: each needs its own start of the server, on this host",
@@ -176,11 +174,13 @@ def execute(
                 next_step="restore them, or begin anew with another --out",
             )
         target: Target
-        if job.comparison.switch == "path":
+        if wish.url:
             target = PathTarget(connection, caller())
         else:
             start = Start(wish.model, wish.lab, wish.tp, wish.port, wish.longest_prompt, wish.extra, access.files)
             target, served = restarting({"A": wish.a, "B": wish.b}, connection, out, start)
+            if job.comparison.switch == "path":
+                target = OwnPathTarget(target, arms.served(job.comparison), PathTarget(connection, caller()))
 
         def proof(arm: Arm) -> Proof:
             return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=probe_tokens)
