@@ -97,6 +97,23 @@ def test_a_switch_that_cannot_be_put_back_says_where_it_must_go(httpserver: HTTP
     target.close()
 
 
+def test_a_switch_that_a_killed_benchmark_left_turned_is_put_where_it_was(
+    httpserver: HTTPServer, tmp_path: Path
+) -> None:
+    server = ContractServer(httpserver)
+    PathTarget(Connection(server.url), "me@here", Journal(tmp_path, {"x": 1})).take(ON._replace(path="off"))
+    assert server.path["path"] == "off"
+    resumed = PathTarget(Connection(server.url), "me@here", Journal(tmp_path, {"x": 1}))
+    resumed.take(ON._replace(path="off"))
+    resumed.close()
+    assert server.path["path"] == "on"
+    server.path = {**server.path, "path": "off"}
+    later = PathTarget(Connection(server.url), "me@here", Journal(tmp_path, {"x": 1}))
+    later.take(ON)
+    later.close()
+    assert server.path["path"] == "off"
+
+
 def test_a_proof_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(argv: list[str], **options: Any) -> None:
         raise subprocess.TimeoutExpired(argv, options["timeout"])
@@ -180,6 +197,8 @@ def test_two_commands_do_not_share_a_folder(tmp_path: Path) -> None:
 
 FULL = """
 import sys
+def get_tokenizer(name):
+    return print("read", name)
 def cli_main():
     with open("/dev/full", "a") as file:
         file.write("x" * 100000)

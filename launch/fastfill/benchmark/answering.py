@@ -96,7 +96,7 @@ def _measured(
         connection = Connection(f"http://127.0.0.1:{wish.port}", access.key, access.admin)
         start = Start(wish.model, wish.lab, wish.tp, wish.port, extra=wish.extra, keys=access.files)
         started, _ = restarting({"A": FP8, "B": BF16}, connection, wish.out, start)
-    place = Servers(up[0], up[1], started, caller())
+    place = Servers(up[0], up[1], started, caller(), journal)
 
     def proof(connection: Connection, arm: Arm) -> Proof:
         return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=wish.probe_tokens)

@@ -80,6 +80,11 @@ class Journal:
         """The units that are not run again, whatever became of them."""
         return {event["unit"] for event in self.events if event["event"] == "unit"}
 
+    def switch_left(self) -> str | None:
+        """Where the kill switch stood before a benchmark that could not put it back; None where it was put back."""
+        before = [event["before"] for event in self.events if event["event"] == "switch"]
+        return str(before[-1]) if before and before[-1] else None
+
     def attempt(self, unit: str) -> int:
         """How often this unit was begun."""
         return sum(event["event"] == "begun" and event["unit"] == unit for event in self.events)

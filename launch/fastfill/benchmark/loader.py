@@ -6,6 +6,7 @@ arguments of one ``python -m sglang.benchmark.serving``; each line of stdout say
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -18,6 +19,8 @@ def main() -> None:
     os.dup2(2, 1)
     from sglang.benchmark import serving
 
+    # The same tokenizer for every run: reading it anew takes longer than a short run.
+    serving.get_tokenizer = functools.lru_cache(maxsize=2)(serving.get_tokenizer)
     answers.write(json.dumps({"ready": True}) + "\n")
     answers.flush()
     for line in sys.stdin:

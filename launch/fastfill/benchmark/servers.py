@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fastfill.benchmark.accuracy import Place
 from fastfill.benchmark.arms import Arm
 from fastfill.benchmark.connection import Connection
+from fastfill.benchmark.journal import Journal
 from fastfill.benchmark.restart import OwnPathTarget, RestartTarget
 from fastfill.benchmark.target import PathTarget, Target
 from fastfill.errors import UsageError
@@ -23,9 +24,17 @@ class Servers:
         bf16_url: One with bf16 KV.
         start: Without either: starts ``fastfill serve`` with a profile; None where nothing may be started.
         who: For the kill switch's audit log.
+        journal: See :class:`PathTarget`.
     """
 
-    def __init__(self, url: Connection | None, bf16: Connection | None, start: RestartTarget | None, who: str) -> None:
+    def __init__(
+        self,
+        url: Connection | None,
+        bf16: Connection | None,
+        start: RestartTarget | None,
+        who: str,
+        journal: Journal | None = None,
+    ) -> None:
         self._start = start
         self._bf16 = bf16
         fp8 = url or (start.connection if start else None)
@@ -37,7 +46,7 @@ class Servers:
         self._fast = Arm("A", load(FP8), "on", True)
         self._fallback = Arm("A", load(FP8), "off", False)
         self._reference = Arm("B", load(BF16), "on", False)
-        switch = PathTarget(fp8, who)
+        switch = PathTarget(fp8, who, journal)
         self._target: Target = switch
         self._own = None if start is None else OwnPathTarget(start, self._fast, switch)
         if self._own is not None:

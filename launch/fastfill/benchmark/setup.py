@@ -175,12 +175,12 @@ def execute(
             )
         target: Target
         if wish.url:
-            target = PathTarget(connection, caller())
+            target = PathTarget(connection, caller(), journal)
         else:
             start = Start(wish.model, wish.lab, wish.tp, wish.port, wish.longest_prompt, wish.extra, access.files)
             target, served = restarting({"A": wish.a, "B": wish.b}, connection, out, start)
             if job.comparison.switch == "path":
-                target = OwnPathTarget(target, arms.served(job.comparison), PathTarget(connection, caller()))
+                target = OwnPathTarget(target, arms.served(job.comparison), PathTarget(connection, caller(), journal))
 
         def proof(arm: Arm) -> Proof:
             return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=probe_tokens)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from fastfill.benchmark.arms import Arm
 from fastfill.benchmark.connection import Connection
+from fastfill.benchmark.journal import Journal
 from fastfill.errors import FastfillError
 from fastfill.proof.server import Server, no_plugin
 
@@ -28,20 +29,28 @@ class Target(Protocol):
 
 
 class PathTarget:
-    """A server that is up already; the kill switch makes the arms, and is put back at the end."""
+    """A server that is up already; the kill switch makes the arms, and is put back at the end.
 
-    def __init__(self, connection: Connection, who: str) -> None:
+    Args:
+        who: For the switch's audit log.
+        journal: Where it is written down where the switch stood: a benchmark that is killed leaves it turned, and the
+            one that goes on would take that for how it was.
+    """
+
+    def __init__(self, connection: Connection, who: str, journal: Journal | None = None) -> None:
         self.connection = connection
         self.url = connection.url
         self.described = f"the server at {connection.url}, arms by the kill switch"
         self._who = who
-        self._before: str | None = None
+        self._journal = journal
+        self._before: str | None = journal.switch_left() if journal is not None else None
 
     def take(self, arm: Arm) -> bool:
         """Throw the switch; False, as nothing was started."""
         found = self._turn(arm.path)
         if self._before is None:
             self._before = found
+            self._note(found)
         return False
 
     def close(self) -> None:
@@ -62,6 +71,11 @@ class PathTarget:
                 next_step=f"fastfill path {before} --url {self.url}",
                 code=error.code,
             ) from error
+        self._note("")
+
+    def _note(self, before: str) -> None:
+        if self._journal is not None:
+            self._journal.add("switch", before=before)
 
     def _turn(self, state: str) -> str:
         """Turn the switch where it stands otherwise; returns where it stood."""

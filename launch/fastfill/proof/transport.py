@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import time
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -31,6 +33,12 @@ class Deadline:
     def passed(self) -> bool:
         """Whether no time is left."""
         return self.remaining() <= 0.0
+
+
+@lru_cache(maxsize=4)
+def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """The certificates that are trusted, by the variables that name them; reading them takes longer than a request."""
+    return httpx.create_ssl_context(trust_env=True)
 
 
 class Reply(NamedTuple):
@@ -72,7 +80,7 @@ class Transport:
             limits=httpx.Limits(max_keepalive_connections=0),
             # Without the environment's proxies on this machine, but with its certificates everywhere.
             trust_env=httpx.URL(self.url).host not in _LOOPBACK,
-            verify=httpx.create_ssl_context(trust_env=True) if self.url.startswith("https") else True,
+            verify=_trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         )
 
     def __enter__(self) -> Transport:
