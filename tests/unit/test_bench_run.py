@@ -288,7 +288,7 @@ def test_requests_under_way_are_read_from_the_metrics() -> None:
 STANDIN = """
 import json, os, sys, time
 def get_tokenizer(name):
-    return print("read", name)
+    return print("read", name, flush=True)
 def cli_main():
     words = sys.argv
     seed = words[words.index("--seed") + 1]
