@@ -76,6 +76,7 @@ def _ttft(document: BenchDocument) -> Figure:
                 patch.set_alpha(0.55)
             axes.plot(arm.ttft_ms["p99"], row, ">", color=COLOURS[name], ms=5)
     axes.set_xscale("log")
+    _plain_ticks(axes.xaxis)
     _rows(axes, [f"{cell} {name}" for cell, name, _ in arms])
     axes.set_xlabel("time to first token, ms, all requests: box 25 to 75 %, whiskers 5 to 95 %, mark 99 %")
     return figure
@@ -93,7 +94,7 @@ def _coverage(document: BenchDocument) -> Figure:
             axes.barh(row, share, left=left, color=colours[reason], height=0.6)
             left += share
         if arm.coverage.attention_work is None:
-            axes.text(0.01, row, "no counters", va="center")
+            axes.text(0.01, row, "no counters" if arm.runs else "not run", va="center")
     _legend(axes, {"on the fast path": _GOOD, **colours})
     axes.set_xlim(0, 1)
     _rows(axes, [f"{cell} {name}" for cell, name, _ in arms])
@@ -113,6 +114,7 @@ def _timeline(document: BenchDocument) -> Figure:
                 axes.axvline(at, color="#ef6c00", lw=0.8)
         if any(run.metric for run in document.runs):
             axes.set_yscale("log")
+            _plain_ticks(axes.yaxis)
         other = axes.twinx()
         other.plot([(run.began - start) / 60 for run in document.runs], [run.load1 for run in document.runs],
                    color="#90caf9", lw=0.8)  # fmt: skip
@@ -125,6 +127,15 @@ def _timeline(document: BenchDocument) -> Figure:
 
 def _arms(document: BenchDocument) -> list[tuple[str, str, ArmPart]]:
     return [(cell.name, name, arm) for cell in document.cells for name, arm in cell.arms.items()]
+
+
+def _plain_ticks(axis: Any) -> None:
+    """300, not 3 x 10^2: the numbers are milliseconds that people compare with the table."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
 
 
 def _legend(axes: Any, colours: dict[str, str]) -> None:
