@@ -14,7 +14,7 @@ from ansible.errors import AnsibleFilterError
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "launch"))
 
 from fastfill.errors import FastfillError
-from fastfill.fleet import capacity, release, report
+from fastfill.fleet import capacity, fanout, release, report
 
 
 def _told(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,6 +145,18 @@ def _epoch(hostvars: Any, hosts: list[str]) -> str:
     return str(max([0, *(int(answer["fence"].get("epoch", 0)) for answer in _answers(hostvars, hosts).values())]))
 
 
+def _models(hostvars: Any, hosts: list[str]) -> dict[str, dict[str, Any]]:
+    """What each host knows of its copy of the model, of those that came so far."""
+    return {host: hostvars[host]["model_state"] for host in hosts if "model_state" in hostvars[host]}
+
+
+def _fan_out(states: dict[str, dict[str, Any]], each: int) -> dict[str, str]:
+    """One round: host to the one that it copies the model from."""
+    have = sorted(host for host, state in states.items() if state["state"] == "whole")
+    want = sorted(set(states) - set(have))
+    return fanout.assign(have, want, each, {host: state["tried"] for host, state in states.items()})
+
+
 class FilterModule:
     """The filters by name."""
 
@@ -155,9 +167,11 @@ class FilterModule:
             "fleet_checked": _told(release.check),
             "fleet_due": _due,
             "fleet_epoch": _epoch,
+            "fleet_fan_out": _fan_out,
             "fleet_identities": _told(_identities),
             "fleet_image": _told(release.pinned_image),
             "fleet_instances": _instances,
+            "fleet_models": _models,
             "fleet_missing": _missing,
             "fleet_reports": _reports,
             "fleet_staged": _told(_staged),

@@ -74,8 +74,23 @@ def digest(file: Path, etag: str, tell: Callable[[int], None] = lambda _: None) 
     return hasher.hexdigest()
 
 
+def manifest(folder: Path) -> str:
+    """SHA-256 over what the hub said of every file: two folders with the same one were fetched from the same commit.
+
+    Raises:
+        UsageError: Nothing was fetched into the folder.
+    """
+    text = json.dumps(sorted((name, *item) for name, item in named(folder).items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def verify(
-    folder: Path, revision: str, *, rehash: bool = False, tell: Callable[[int], None] = lambda _: None
+    folder: Path,
+    revision: str,
+    *,
+    rehash: bool = False,
+    stamp: Path | None = None,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Verified:
     """Compare a folder with what the hub named, and remember what was hashed.
 
@@ -83,6 +98,7 @@ def verify(
         folder: The checkpoint.
         revision: The commit that every file must be of; "" for any one.
         rehash: Read every file again.
+        stamp: Where it is remembered; in the folder unless said otherwise.
         tell: Told the bytes as they are read.
 
     Raises:
@@ -90,7 +106,8 @@ def verify(
         NotReadyError: What was found cannot be remembered.
     """
     expected = named(folder)
-    remembered = {} if rehash else _read(folder)
+    place = stamp or folder / STAMP
+    known = {} if rehash else remembered(place)
     state: dict[str, Any] = {}
     problems, hashed = [], 0
     commits = {item.commit for item in expected.values()}
@@ -104,13 +121,13 @@ def verify(
             problems.append(f"{name} is missing")
             continue
         seen = _identity(file)
-        if remembered.get(name) != [*seen, item.etag]:
+        if known.get(name) != [*seen, item.etag]:
             hashed += 1
             if digest(file, item.etag, tell) != item.etag:
                 problems.append(f"{name} is damaged: it has another hash than the hub named")
                 continue
         state[name] = [*seen, item.etag]
-    _write(folder, state)
+    _write(place, state)
     return Verified(len(expected), hashed, tuple(problems))
 
 
@@ -119,22 +136,23 @@ def _identity(file: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def remembered(place: Path) -> dict[str, Any]:
+    """What a stamp holds: each file that was hashed and found whole; empty where there is none."""
     try:
-        found = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+        found = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _write(folder: Path, state: dict[str, Any]) -> None:
-    part = folder / f".{STAMP}.part"
+def _write(place: Path, state: dict[str, Any]) -> None:
+    part = place.with_name(f".{place.name}.part")
     try:
         part.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-        part.replace(folder / STAMP)
+        part.replace(place)
     except OSError as error:
         raise NotReadyError(
             f"what was hashed cannot be remembered ({error.strerror})",
-            where=str(folder),
+            where=str(place.parent),
             next_step="run it as the folder's owner",
         ) from None

@@ -172,7 +172,7 @@ def test_half_a_line_of_the_audit_log_takes_nothing_with_it(tmp_path: Path) -> N
 def test_a_server_that_cannot_be_asked_leaves_the_others_proven(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def again(engine: object, one: Instance, seconds: float) -> dict[str, object]:
+    def again(engine: object, one: Instance, seconds: float, **_: bool) -> dict[str, object]:
         if one.name == "main":
             raise FastfillError("the engine does not answer")
         return {"ok": True, "verdict": "FIRED", "changed": True}

@@ -8,13 +8,16 @@ from pathlib import Path
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MAIN = "import sys\nfrom fastfill.fleet.cli import main\nsys.exit(main())\n"
+_SHARED = ("checkpoint.py", "errors.py", "weights.py")
+"""Modules of the command line that the tool uses: standard library only, like its own."""
 
 
 def content() -> bytes:
     """The file's bytes; the same sources give the same bytes."""
     here = Path(__file__).parent
     files = {"__main__.py": _MAIN, "fastfill/__init__.py": ""}
-    files["fastfill/errors.py"] = (here.parent / "errors.py").read_text(encoding="utf-8")
+    for name in _SHARED:
+        files[f"fastfill/{name}"] = (here.parent / name).read_text(encoding="utf-8")
     for source in sorted(here.glob("*.py")):
         files[f"fastfill/fleet/{source.name}"] = source.read_text(encoding="utf-8")
     packed = io.BytesIO()

@@ -12,7 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from fastfill.errors import ExitCode, FastfillError
-from fastfill.fleet import audit, bundle, drain, lease, places, probing, proving, prune, report, routers, serving, soak
+from fastfill.fleet import (
+    audit,
+    bundle,
+    drain,
+    lease,
+    model,
+    places,
+    probing,
+    proving,
+    prune,
+    report,
+    routers,
+    serving,
+    soak,
+)
 from fastfill.fleet.engine import Engine
 from fastfill.fleet.places import Instance
 from fastfill.fleet.switch import Switch, Times
@@ -69,8 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     _fenced(command("fence", _fence))
     one = command("prove", _prove, instance=True)
     one.add_argument("--timeout", type=float, default=120.0)
+    one.add_argument("--drained", action="store_true", help="the whole proof, with a trace; nobody may use the server")
     one = command("prove-all", _prove_all)
     one.add_argument("--timeout", type=float, default=120.0)
+    one.add_argument("--host", default=socket.gethostname(), help="what the inventory calls this host")
     one.add_argument("--textfile", type=Path, help="where node_exporter's textfile collector reads")
     one = command("path", _path, instance=True)
     one.add_argument("state", choices=("on", "off", "status"))
@@ -95,6 +111,19 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--limits", type=json.loads, default={})
     one.add_argument("--seconds", type=float, required=True)
     one.add_argument("--timeout", type=float, required=True)
+    for name, run in (("model-look", _model_look), ("model-pull", _model_pull)):
+        one = command(name, run)
+        one.add_argument("folder", type=Path, help="named as the revision")
+        one.add_argument("--revision", required=True)
+        one.add_argument("--stamp", type=Path, required=True, help="where it is remembered what was hashed")
+    one.add_argument("--source", required=True, help="USER@HOST")
+    one.add_argument("--port", type=int, default=22)
+    one.add_argument("--host-key", required=True, help="TYPE BASE64")
+    one.add_argument("--identity", type=Path, required=True)
+    one.add_argument("--manifest", required=True)
+    one.add_argument("--bytes", type=int, required=True)
+    one.add_argument("--bandwidth", default="0", help="as rsync --bwlimit")
+    one.add_argument("--timeout", type=float, default=14400.0)
     command("bundle", _bundle).add_argument("file", type=Path)
     return parser
 
@@ -201,12 +230,12 @@ def _soak(asked: argparse.Namespace) -> Any:
 
 def _prove(asked: argparse.Namespace) -> Any:
     """A proof of what runs, kept beside the one that it was accepted with."""
-    return proving.again(Engine(), _instance(asked), asked.timeout)
+    return proving.again(Engine(), _instance(asked), asked.timeout, drained=asked.drained)
 
 
 def _prove_all(asked: argparse.Namespace) -> Any:
     """Prove every server of this host; what the timer runs."""
-    host, kept, said = socket.gethostname(), {}, {}
+    kept, said = {}, {}
     for one in places.instances(asked.root):
         try:
             said[one.name] = proving.again(Engine(), one, asked.timeout)
@@ -215,7 +244,7 @@ def _prove_all(asked: argparse.Namespace) -> Any:
             said[one.name] = {"ok": False, "verdict": None, "summary": str(error), "changed": False}
         release = one.link("proven")
         if release:
-            kept[f"{host}/{one.name}"] = one.evidence(release)
+            kept[f"{asked.host}/{one.name}"] = one.evidence(release)
     if asked.textfile:
         part = asked.textfile.with_suffix(".part")
         part.write_text(proving.exposition(kept), encoding="utf-8")
@@ -258,6 +287,18 @@ def _audit(asked: argparse.Namespace) -> Any:
     if asked.entry is None:
         return {"entries": audit.last(asked.root / "lock", asked.last)}
     return audit.add(asked.root / "lock", json.loads(asked.entry))
+
+
+def _model_look(asked: argparse.Namespace) -> Any:
+    """Whether a model's weights are there, whole."""
+    return model.look(asked.folder, asked.revision, asked.stamp)
+
+
+def _model_pull(asked: argparse.Namespace) -> Any:
+    """Copy a model's weights from another host."""
+    source = model.Source(asked.source, asked.port, asked.host_key, asked.identity)
+    wanted = model.Wanted(asked.folder, asked.revision, asked.manifest, asked.bytes, asked.stamp)
+    return model.pull(Engine(), source, wanted, asked.bandwidth, asked.timeout)
 
 
 def _bundle(asked: argparse.Namespace) -> Any:

@@ -6,28 +6,49 @@ import calendar
 import time
 from typing import Any
 
-from fastfill.errors import FastfillError
+from fastfill.errors import FastfillError, NotReadyError
 from fastfill.fleet.engine import Engine
 from fastfill.fleet.places import Instance
 from fastfill.fleet.switch import CLOCK_FORMAT, document
 
+LIGHT = ("--light",)
+"""For a server that others use: one small prompt and its control, at most 1 % of what it takes from them."""
+WHOLE = ("--witness", "counters,log,trace")
+"""For one that nobody uses: load, the comparison of answers, and a trace."""
 
-def again(engine: Engine, instance: Instance, seconds: float) -> dict[str, Any]:
+
+def again(engine: Engine, instance: Instance, seconds: float, *, drained: bool = False) -> dict[str, Any]:
     """Prove the running server; what it says is kept as ``last`` in the evidence, for status and the metrics.
 
+    Args:
+        engine: Docker and systemd.
+        instance: Which server.
+        seconds: For the proof.
+        drained: Nobody uses the server: prove it whole.
+
     Returns:
-        ``ok``, ``verdict``, ``summary``, ``coverage``, ``when``.
+        ``ok``, ``verdict``, ``summary``, ``coverage``, ``witnesses``, ``when``.
+
+    Raises:
+        NotReadyError: It is to be proven whole while the routers send it requests.
     """
+    if drained and instance.in_service():
+        raise NotReadyError(
+            f"{instance.name} takes requests: a whole proof would hold them up",
+            where=str(instance.settings()["url"]),
+            next_step="ansible-playbook ansible/prove.yml -e prove_drained=true takes it out of the routers first",
+        )
     state = engine.state(instance)
     if state.status != "running" or not state.release:
         return {"ok": False, "verdict": None, "summary": f"the server is {state.status or 'absent'}", "changed": False}
-    ran = engine.prove(instance, seconds)
+    ran = engine.prove(instance, seconds, *(WHOLE if drained else LIGHT))
     proof = document(ran.out)
     last = {
         "verdict": proof.get("verdict"),
         "when": time.strftime(CLOCK_FORMAT, time.gmtime()),
         "summary": proof.get("summary") or ran.err.strip()[-300:],
         "coverage": proof.get("coverage"),
+        "witnesses": proof.get("witnesses"),
     }
     instance.keep_evidence(state.release, instance.evidence(state.release) | {"last": last})
     return {"ok": ran.code == 0, "changed": True, **last}

@@ -15,8 +15,6 @@ def main() -> None:
     place = Path(os.environ["CREDENTIALS_DIRECTORY"]) / "router.json"
     settings = json.loads(place.read_text(encoding="utf-8"))
     words = [str(word) for word in settings["arguments"]]
-    if settings.get("client_key"):
-        words += ["--api-key", settings["client_key"]]
     if settings.get("control_key"):
         words += ["--control-plane-api-keys", f"fleet:fleet:admin:{settings['control_key']}"]
     launch_router(parse_router_args(words))
