@@ -1,4 +1,4 @@
-"""Write each role's README from its argument_specs.yml and defaults; ``--check`` fails where one is stale."""
+"""Write what is made from the roles: each README, and compose's alert rules. ``--check`` fails where one is stale."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 
 ROLES = Path(__file__).parent / "roles"
+RULES = Path(__file__).parents[1] / "docker/monitoring/fastfill.rules.yml"
 
 
 def table(role: Path) -> str:
@@ -39,16 +41,32 @@ def _short(value: object) -> str:
     return text.replace("|", "\\|") or '""'
 
 
+def monitoring(name: str, **settings: object) -> str:
+    """A template of the role monitoring as Ansible renders it: ``settings`` over the role's defaults."""
+    role = ROLES / "monitoring"
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8"))
+    text = (role / f"templates/{name}.j2").read_text(encoding="utf-8")
+    ansible = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False)  # noqa: S701
+    return ansible.from_string(text).render({**defaults, **settings})
+
+
+def made() -> dict[Path, str]:
+    """Every file that is made, and its content. No timer proves the server of a compose file."""
+    roles = sorted(path.parents[1] for path in ROLES.glob("*/meta/argument_specs.yml"))
+    return {role / "README.md": table(role) for role in roles} | {
+        RULES: monitoring("fastfill.rules.yml", monitoring_proofs=False)
+    }
+
+
 def main() -> int:
-    """Write the READMEs, or compare them."""
+    """Write them, or compare them."""
     check = sys.argv[1:] == ["--check"]
     stale = []
-    for role in sorted(path.parents[1] for path in ROLES.glob("*/meta/argument_specs.yml")):
-        readme, wanted = role / "README.md", table(role)
-        if not readme.is_file() or readme.read_text(encoding="utf-8") != wanted:
-            stale.append(str(readme))
+    for file, wanted in made().items():
+        if not file.is_file() or file.read_text(encoding="utf-8") != wanted:
+            stale.append(str(file))
             if not check:
-                readme.write_text(wanted, encoding="utf-8")
+                file.write_text(wanted, encoding="utf-8")
     if check and stale:
         sys.stderr.write(f"stale: {', '.join(stale)}\n  next:  python ansible/role_tables.py\n")
     return int(check and bool(stale))

@@ -11,8 +11,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastfill.errors import NotReadyError
@@ -84,8 +84,11 @@ class Namespaces:
         """A command in the controller's namespace."""
         return ["ip", "netns", "exec", self.controller, *argv]
 
-    def up(self) -> None:
+    def up(self, prepare: Callable[[str], None] = lambda _: None) -> None:
         """Make them.
+
+        Args:
+            prepare: Told each host's name before its sshd starts.
 
         Raises:
             NotReadyError: This is not root, or has no sshd.
@@ -108,7 +111,9 @@ class Namespaces:
             run("ip", "-n", self.controller, *words.split())
         for name in self.names:
             self._host(name)
-        self._wait()
+            prepare(name)
+            self.start(name)
+        self.wait()
 
     def _host(self, name: str) -> None:
         space, link = self.namespace(name), name
@@ -121,7 +126,6 @@ class Namespaces:
         self.bin(name).mkdir(parents=True)
         for place in (*OWN, *OVER):
             self.own(name, place).mkdir(parents=True)
-        self.start(name)
 
     def start(self, name: str) -> None:
         """Start a host's sshd in its namespace, with its own folders."""
@@ -140,7 +144,13 @@ class Namespaces:
         with (self.folder / name / "sshd.log").open("ab") as log:
             self.servers[name] = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
 
-    def _wait(self) -> None:
+    def stop(self, name: str) -> None:
+        """End a host's sshd and whatever it has started; its folders stay."""
+        self._end(self.namespace(name))
+        self.servers.pop(name).wait()
+
+    def wait(self) -> None:
+        """Until every host's sshd answers."""
         end = time.monotonic() + 60
         for name in self.names:
             while (
@@ -162,6 +172,8 @@ class Namespaces:
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(self.keys / "controller"),
             "ansible_python_interpreter": "/usr/bin/python3",
+            # Other namespaces have the same addresses.
+            "ansible_control_path_dir": str(self.folder / "cp"),
             "ansible_ssh_common_args": f"-o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null",
         }
 
@@ -170,17 +182,20 @@ class Namespaces:
         done = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
         return [int(pid) for pid in done.stdout.split()]
 
+    def _end(self, space: str) -> None:
+        for sign, seconds in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
+            end = time.monotonic() + seconds
+            for pid in self.processes(space):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+            while self.processes(space) and time.monotonic() < end:
+                time.sleep(0.02)
+
     def down(self) -> None:
         """End what runs in the namespaces, and take them away."""
         spaces = [self.controller, *(self.namespace(name) for name in self.names)]
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            for space in spaces:
-                for pid in self.processes(space):
-                    try:
-                        os.kill(pid, sign)
-                    except ProcessLookupError:
-                        continue
-            time.sleep(0.5)
+        for space in spaces:
+            self._end(space)
         for server in self.servers.values():
             server.wait()
         for space in spaces:

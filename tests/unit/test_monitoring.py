@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 import yaml
 
@@ -16,13 +16,12 @@ from fastfill.fleet import proving
 
 ROOT = Path(__file__).parents[2]
 ROLE = ROOT / "ansible/roles/monitoring"
+RULES = "fastfill.rules.yml"
 DASHBOARD = ROLE / "files/fastfill-dashboard.json"
 
 
-def rules() -> str:
-    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
-    text = (ROLE / "templates/fastfill.rules.yml.j2").read_text()
-    return jinja2.Environment(keep_trailing_newline=True).from_string(text).render(defaults)
+sys.path.insert(0, str(ROOT / "ansible"))
+from role_tables import monitoring
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +32,35 @@ def promtool() -> str:
 
 
 def test_every_alert_fires_when_it_should(promtool: str, tmp_path: Path) -> None:
-    (tmp_path / "fastfill.rules.yml").write_text(rules())
+    (tmp_path / "fastfill.rules.yml").write_text(monitoring(RULES))
     (tmp_path / "rules_test.yml").write_text((ROOT / "tests/ansible/rules_test.yml").read_text())
     for words in (["check", "rules", "fastfill.rules.yml"], ["test", "rules", "rules_test.yml"]):
         done = subprocess.run([promtool, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_prometheus_of_the_compose_file_takes_its_configuration(promtool: str) -> None:
+    done = subprocess.run(
+        [promtool, "check", "config", str(ROOT / "docker/monitoring/prometheus.yml")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    mounted = yaml.safe_load((ROOT / "docker/compose.monitoring.yaml").read_text())["services"]
+    for service in mounted.values():
+        assert service["profiles"] == ["monitoring"]
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            assert not source.startswith(".") or (ROOT / source).exists(), source
+    dashboard = mounted["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert any(f":{dashboard}:" in volume for volume in mounted["grafana"]["volumes"])
+
+
+def test_rules_without_the_hourly_proof_say_nothing_of_it() -> None:
+    text = monitoring(RULES, monitoring_proofs=False)
+    assert "fastfill_proof" not in text and "FastfillTtftBudget" in text and "FastPathStopped" in text
+
+
 def alerts() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(rules())["groups"] for rule in group["rules"] if "alert" in rule]
+    return [rule for group in yaml.safe_load(monitoring(RULES))["groups"] for rule in group["rules"] if "alert" in rule]
 
 
 def test_every_alert_is_tested_and_leads_to_a_section_of_the_readme() -> None:
@@ -69,7 +88,7 @@ def test_the_last_proof_counts_and_a_failed_one_does_not_renew_the_time() -> Non
 
 
 def test_the_dashboard_asks_only_for_metrics_that_exist() -> None:
-    known = (ROOT / "patches/sglang_fastfill/meters.py").read_text() + rules() + proving.exposition({})
+    known = (ROOT / "patches/sglang_fastfill/meters.py").read_text() + monitoring(RULES) + proving.exposition({})
     known += "sglang:num_running_reqs sglang:num_queue_reqs sglang:prompt_tokens_total sglang:generation_tokens_total"
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):
