@@ -32,7 +32,9 @@ def judge(reference: Sequence[bool], candidate: Sequence[bool], *, margin: float
         ValueError: Not the same questions.
     """
     found = stats.mcnemar(reference, candidate)
-    drop = f"{found.right_b} of {found.n} right, {found.right_a} on the reference; drop {0.0 - 100 * found.difference:.1f}"
+    drop = (
+        f"{found.right_b} of {found.n} right, {found.right_a} on the reference; drop {0.0 - 100 * found.difference:.1f}"
+    )
     bound = f"at most {-100 * found.low:.1f} points with 97.5 % confidence"
     if found.low <= -margin and found.p < ALPHA and found.difference < 0:
         return Judged("fail", f"{drop} points, McNemar p = {found.p:.2g}", found)
