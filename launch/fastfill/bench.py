@@ -66,8 +66,8 @@ def ab(
 
     wish = setup.Wish(
         a=a, b=b, grid=grid, blocks=blocks, noise=blocks // 2 if noise is None else noise, metric=metric,
-        switch=switch, label=label, url=url, model=model, lab=lab, tp=tp, port=port, longest_prompt=longest_prompt,
-        tokenizer=tokenizer, extra=tuple(ctx.args),
+        switch=switch, label=label, url=_url(ctx, url, model or lab), model=model, lab=lab, tp=tp, port=port,
+        longest_prompt=longest_prompt, tokenizer=tokenizer, extra=tuple(ctx.args),
     )  # fmt: skip
     job = setup.settle(wish)
     access = setup.access(api_key_file, admin_api_key_file)
@@ -121,7 +121,7 @@ def accuracy(
             data=data,
             limit=limit,
             margin=margin,
-            url=url,
+            url=_url(ctx, url, model or lab),
             bf16_url=bf16_url,
             model=model,
             lab=lab,
@@ -149,6 +149,12 @@ def accuracy(
 def report(folder: Annotated[Path, typer.Argument(help="The folder of a benchmark.")], json: Json = False) -> None:
     """Write report.html, report.md and report.json anew from what a benchmark has measured so far."""
     _report(folder, json)
+
+
+def _url(ctx: typer.Context, url: str | None, started: str | None) -> str | None:
+    """The URL that is meant: one that only the environment names gives way to a server that is to be started here."""
+    source = ctx.get_parameter_source("url")
+    return None if started and source is not None and source.name == "ENVIRONMENT" else url
 
 
 def _report(folder: Path, as_json: bool) -> bool:

@@ -21,6 +21,7 @@ from fastfill.benchmark.load import Loader, arguments
 from fastfill.benchmark.proven import judge
 from fastfill.errors import NotReadyError, UsageError
 from fastfill.serving.profile import load
+from ports import free_port
 
 ALL = 4 * (WISH.blocks + WISH.noise)
 
@@ -266,6 +267,18 @@ def test_what_cannot_be_run_is_refused_before_a_server_is_touched(words: list[st
     given = ["--a", "off", "--b", "long-context", "--grid", "isl=1 osl=1 conc=1", "--out", str(tmp_path / "new")]
     ran = fastfill("bench", "ab", *given, *words)
     assert (ran.code, says in ran.err) == (2, True), ran.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("command", ["ab", "accuracy"])
+def test_a_server_that_is_asked_for_wins_over_one_that_the_environment_names(command: str, tmp_path: Path) -> None:
+    words = ["--a", "off", "--b", "long-context", "--grid", "isl=1 osl=1 conc=1"] if command == "ab" else []
+    words += ["--out", str(tmp_path / "new"), "--lab", "no-such-model", "--python", sys.executable]
+    words += ["--port", str(free_port())]
+    ran = fastfill("bench", command, *words, env={"FASTFILL_URL": "http://127.0.0.1:1"})
+    assert (ran.code, "there is no model no-such-model" in ran.err) == (2, True), ran.err
+    ran = fastfill("bench", command, *words, "--url", "http://127.0.0.1:1")
+    assert ran.code == 2 and "no-such-model" not in ran.err
     assert not (tmp_path / "new").exists()
 
 

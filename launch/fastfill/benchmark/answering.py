@@ -15,6 +15,7 @@ from fastfill.benchmark.journal import Journal, alone, unwritable
 from fastfill.benchmark.proven import Proof, prove
 from fastfill.benchmark.questions import Question
 from fastfill.benchmark.report import needed
+from fastfill.benchmark.restart import RestartTarget
 from fastfill.benchmark.servers import BF16, FP8, Servers
 from fastfill.benchmark.setup import PROOF_S, Access, Start, find_interpreter, restarting
 from fastfill.errors import UsageError
@@ -56,14 +57,19 @@ def execute(wish: Wish, access: Access) -> dict[str, Any]:
     python, env = find_interpreter(wish.python, "lm_eval")
     up = [Connection(url, access.key, access.admin) if url else None for url in (wish.url, wish.bf16_url)]
     # Before anything is written: an address where nobody is leaves no folder.
-    for connection in up:
-        if connection is not None:
-            connection.visit(lambda server: server.facts())
+    for one in up:
+        if one is not None:
+            one.visit(lambda server: server.facts())
+    started = None
+    if wish.model or wish.lab:
+        connection = Connection(f"http://127.0.0.1:{wish.port}", access.key, access.admin)
+        start = Start(wish.model, wish.lab, wish.tp, wish.port, extra=wish.extra, keys=access.files)
+        started, _ = restarting({"A": FP8, "B": BF16}, connection, wish.out, start)
     servers = {"fp8": wish.url or "", "bf16": wish.bf16_url or "", "here": wish.lab or wish.model or ""}
     try:
         with alone(wish.out), orderly():
             journal = Journal(wish.out, accuracy.plan(asked, margin=wish.margin, servers=servers))
-            document = _measured(wish, access, up, asked, journal, python, env)
+            document = _measured(wish, up, started, asked, journal, python, env)
             (wish.out / "accuracy.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise unwritable(error, wish.out) from error
@@ -82,8 +88,8 @@ def _check(wish: Wish) -> None:
 
 def _measured(
     wish: Wish,
-    access: Access,
     up: list[Connection | None],
+    started: RestartTarget | None,
     asked: list[Question],
     journal: Journal,
     python: Path,
@@ -91,11 +97,6 @@ def _measured(
 ) -> dict[str, Any]:
     from fastfill.path import caller
 
-    started = None
-    if wish.model or wish.lab:
-        connection = Connection(f"http://127.0.0.1:{wish.port}", access.key, access.admin)
-        start = Start(wish.model, wish.lab, wish.tp, wish.port, extra=wish.extra, keys=access.files)
-        started, _ = restarting({"A": FP8, "B": BF16}, connection, wish.out, start)
     place = Servers(up[0], up[1], started, caller(), journal)
 
     def proof(connection: Connection, arm: Arm) -> Proof:

@@ -162,8 +162,13 @@ def execute(
     wish = job.wish
     connection = Connection(wish.url or f"http://127.0.0.1:{wish.port}", access.key, access.admin)
     interpreter, env = find_interpreter(python)
-    # Before anything is written: an address where nobody is leaves no folder.
-    served = str(connection.visit(lambda server: server.facts().model_path)) if wish.url else ""
+    # Before anything is written: an address where nobody is, or a model that is not there, leaves no folder.
+    start: RestartTarget | None = None
+    if wish.url:
+        served = str(connection.visit(lambda server: server.facts().model_path))
+    else:
+        how = Start(wish.model, wish.lab, wish.tp, wish.port, wish.longest_prompt, wish.extra, access.files)
+        start, served = restarting({"A": wish.a, "B": wish.b}, connection, out, how)
     with alone(out), orderly():
         journal = Journal(out, job.plan)
         if changed := journal.changed():
@@ -174,13 +179,13 @@ def execute(
                 next_step="restore them, or begin anew with another --out",
             )
         target: Target
-        if wish.url:
+        if start is None:
             target = PathTarget(connection, caller(), journal)
+        elif job.comparison.switch == "path":
+            switch = PathTarget(connection, caller(), journal)
+            target = OwnPathTarget(start, arms.served(job.comparison), switch)
         else:
-            start = Start(wish.model, wish.lab, wish.tp, wish.port, wish.longest_prompt, wish.extra, access.files)
-            target, served = restarting({"A": wish.a, "B": wish.b}, connection, out, start)
-            if job.comparison.switch == "path":
-                target = OwnPathTarget(target, arms.served(job.comparison), PathTarget(connection, caller(), journal))
+            target = start
 
         def proof(arm: Arm) -> Proof:
             return prove(connection, arm, deadline_s=PROOF_S, prompt_tokens=probe_tokens)
