@@ -94,6 +94,9 @@ class World:
     def alive(self) -> bool:
         return self.lives
 
+    def ready(self) -> bool:
+        return self.lives
+
     def visit(self, do: object, timeout_s: float = 1.0) -> Counters:
         labels = {"kernel": "asm", "head_dim": "256", "pp_rank": "0", "tp_rank": "0", "dp_rank": "0"}
         off = {**labels, "kernel": "ck", "reason": "operator_off"}

@@ -41,7 +41,7 @@ class Connection:
         return self._answers("/model_info", 10.0)
 
     def ready(self) -> bool:
-        """Whether its own warm-up is through. SGLang runs a generation for this: not while anything is measured.
+        """Whether it generates. SGLang runs a generation to know: not while anything is measured.
 
         Raises:
             UsageError: It will never answer: it wants another key, or is no such server.
