@@ -46,7 +46,7 @@ class Connection:
         Raises:
             UsageError: It will never answer: it wants another key, or is no such server.
         """
-        return self._answers("/health", 30.0)
+        return self._answers("/health_generate", 30.0)
 
     def _answers(self, path: str, timeout_s: float) -> bool:
         try:
