@@ -43,8 +43,14 @@ elif words[0] == "exec":
     print(json.dumps({{"verdict": "FIRED", "summary": "a stand-in", "coverage": None, "witnesses": []}}))
 '''
 SYSTEMCTL = """#!/bin/sh
-case $1 in
-show) printf 'Id=%s\\nLoadState=loaded\\nActiveState=active\\nSubState=running\\nUnitFileState=enabled\\n' "$2" ;;
+verb=$1
+shift
+case $verb in
+show)
+    for name; do
+        case $name in -*) continue ;; esac
+        printf 'Id=%s\\nLoadState=loaded\\nActiveState=active\\nSubState=running\\nUnitFileState=enabled\\n\\n' "$name"
+    done ;;
 is-enabled) echo enabled ;;
 is-active) echo active ;;
 esac

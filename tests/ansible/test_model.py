@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import yaml
 
@@ -123,6 +124,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    programs.need("rsync", "sshd")
     with namespaces(tmp_path / "hosts", COUNT) as hosts:
         yield Cluster(hosts, tmp_path)
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import httpx
 import jinja2
+import programs
 import pytest
 import yaml
 
@@ -192,6 +193,7 @@ def until(ready: Callable[[], bool], what: str, seconds: float = 60) -> None:
 
 @pytest.fixture
 def front(tmp_path: Path, python: Path) -> Iterator[Front]:
+    programs.need("haproxy")
     found = Front(tmp_path, python)
     found.configure(["old"])
     try:

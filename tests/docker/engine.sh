@@ -4,6 +4,7 @@
 #   eval "$(tests/docker/engine.sh up)"   install and start it; says on stdout: export DOCKER_HOST=...
 #   tests/docker/engine.sh down           stop the engine that `up` started, and nothing else
 #   tests/docker/engine.sh install        only the packages
+#   tests/docker/engine.sh packages NAME/SUITE...   these packages, which other tests need; nothing of them starts
 #   tests/docker/engine.sh status         exit 0 if it answers
 #   tests/docker/engine.sh mirror         where this machine takes Debian's packages from
 #
@@ -148,9 +149,10 @@ down() {
 
 case ${1:-} in
 up) up ;;
+packages) shift; lock; install_packages "$@" ;;
 install) [ "$(id -u)" != 0 ] || lock; install ;;
 down) down ;;
 mirror) mirror ;;
 status) ours && answers ;;
-*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -107,3 +107,13 @@ def test_the_table_and_the_epoch_come_from_the_hosts() -> None:
 def test_packages_that_differ() -> None:
     installed = ["docker.io 26.1 hold", "containerd 1.6 install"]
     assert FILTERS["fleet_missing"]({"docker.io": "26.1", "containerd": "1.7"}, installed) == {"containerd": "1.7"}
+
+
+def test_who_copies_a_model_from_whom() -> None:
+    whole, absent = {"state": "whole", "tried": []}, {"state": "absent", "tried": []}
+    hostvars = {"c": {"model_state": absent}, "a": {"model_state": whole}, "b": {"model_state": absent}, "broken": {}}
+    states = FILTERS["fleet_models"](hostvars, ["c", "a", "b", "broken"])
+    assert sorted(states) == ["a", "b", "c"]
+    assert FILTERS["fleet_fan_out"](states, 2) == {"b": "a", "c": "a"}
+    assert FILTERS["fleet_fan_out"](states, 1) == {"b": "a"}
+    assert FILTERS["fleet_fan_out"]({**states, "b": {"state": "absent", "tried": ["a"]}}, 2) == {"c": "a"}

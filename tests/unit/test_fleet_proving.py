@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fastfill.errors import NotReadyError
-from fastfill.fleet import places, proving
+from fastfill.fleet import drain, inspection, places, proving
 from fastfill.fleet.engine import Engine, Ran, State
 from fastfill.fleet.places import Instance
 
@@ -62,3 +63,38 @@ def test_a_proof_that_failed_is_kept_and_the_one_of_the_rollout_too(instance: In
     assert not proving.again(Told("NOT_FIRED"), instance, 60)["ok"]
     kept = instance.evidence("a")
     assert (kept["verdict"], kept["last"]["verdict"]) == ("FIRED", "NOT_FIRED")
+
+
+def test_a_server_is_idle_while_it_is_inspected_and_serves_again(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, did = Told("NOT_FIRED"), []
+
+    def drained(one: Instance, seconds: float) -> dict[str, Any]:
+        did.append(f"drain {seconds:.0f}")
+        one.serve(False)
+        return {"ok": True, "why": ""}
+
+    def entered(one: Instance) -> dict[str, Any]:
+        did.append("enter")
+        one.serve(True)
+        return {"ok": True, "why": ""}
+
+    monkeypatch.setattr(drain, "drain", drained)
+    monkeypatch.setattr(drain, "enter", entered)
+    instance.serve(True)
+    said = inspection.inspect(engine, instance, 60, 30)
+    assert (said["ok"], said["verdict"], said["back"]) == (False, "NOT_FIRED", True)
+    assert did == ["drain 30", "enter"] and "trace" in " ".join(engine.argv) and instance.in_service()
+    # One that was out before stays out.
+    instance.serve(False)
+    assert inspection.inspect(Told(), instance, 60, 30)["ok"] and did[2:] == ["drain 30"]
+
+
+def test_a_busy_server_is_not_inspected(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Told()
+    monkeypatch.setattr(drain, "drain", lambda one, seconds: {"ok": False, "why": "3 requests are still there"})
+    instance.serve(True)
+    said = inspection.inspect(engine, instance, 60, 30)
+    assert (said["ok"], said["summary"]) == (False, "3 requests are still there")
+    assert engine.argv == [] and instance.in_service()

@@ -16,6 +16,7 @@ from fastfill.fleet import (
     audit,
     bundle,
     drain,
+    inspection,
     lease,
     model,
     places,
@@ -83,7 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     _fenced(command("fence", _fence))
     one = command("prove", _prove, instance=True)
     one.add_argument("--timeout", type=float, default=120.0)
-    one.add_argument("--drained", action="store_true", help="the whole proof, with a trace; nobody may use the server")
+    one = command("inspect", _inspect, instance=True)
+    one.add_argument("--timeout", type=float, default=300.0)
+    one.add_argument("--drain-timeout", type=float, default=600.0)
+    _fenced(one)
     one = command("prove-all", _prove_all)
     one.add_argument("--timeout", type=float, default=120.0)
     one.add_argument("--host", default=socket.gethostname(), help="what the inventory calls this host")
@@ -230,7 +234,13 @@ def _soak(asked: argparse.Namespace) -> Any:
 
 def _prove(asked: argparse.Namespace) -> Any:
     """A proof of what runs, kept beside the one that it was accepted with."""
-    return proving.again(Engine(), _instance(asked), asked.timeout, drained=asked.drained)
+    return proving.again(Engine(), _instance(asked), asked.timeout)
+
+
+def _inspect(asked: argparse.Namespace) -> Any:
+    """Out of the routers for a whole proof, with a trace, and back."""
+    _heed(asked)
+    return inspection.inspect(Engine(), _instance(asked), asked.timeout, asked.drain_timeout)
 
 
 def _prove_all(asked: argparse.Namespace) -> Any:

@@ -141,7 +141,11 @@ def pull(engine: Engine, source: Source, wanted: Wanted, bandwidth: str, seconds
         if ran.code != 0:
             lines = ran.err.strip().splitlines() or [f"rsync ended with exit code {ran.code}"]
             return _said([f"{source.address}: {lines[0][:300]}"])
-        return _said(_settle(wanted))
+        problems = _settle(wanted)
+        if not problems:
+            # Where the controller is gone nobody else takes it away.
+            source.identity.unlink(missing_ok=True)
+        return _said(problems)
 
 
 def _settle(wanted: Wanted) -> list[str]:
