@@ -32,7 +32,7 @@ def words(url: str, out: Path) -> list[str]:
     return [*argv, "--probe-tokens", "64", "--json"]
 
 
-def wait_for(folder: Path, seen: Callable[[list[dict[str, Any]]], bool], seconds: float = 120.0) -> None:
+def wait_for(folder: Path, seen: Callable[[list[dict[str, Any]]], bool], seconds: float = 400.0) -> None:
     """Until the journal shows it."""
     deadline = time.monotonic() + seconds
     while not seen(journal.read(folder)):
@@ -46,7 +46,7 @@ def test_a_benchmark_that_is_interrupted_once(lab_server: Start, tmp_path: Path)
     first = subprocess.Popen(words(server.url, tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_for(tmp_path, lambda events: any(e["event"] == "run" and e["block"] == 2 for e in events))
     first.send_signal(signal.SIGINT)
-    talk = first.communicate(timeout=60)[1]
+    talk = first.communicate(timeout=200)[1]
     assert first.returncode == 130, talk
     events = journal.read(tmp_path)
     finished = {event["unit"] for event in events if event["event"] == "unit"}
@@ -54,7 +54,7 @@ def test_a_benchmark_that_is_interrupted_once(lab_server: Start, tmp_path: Path)
     kept = {e["file"]: e["sha256"] for e in events if e["event"] == "run" and e["unit"] in finished and e["file"]}
     assert len(kept) == 4
 
-    second = subprocess.run(words(server.url, tmp_path), capture_output=True, text=True, check=False, timeout=300)
+    second = subprocess.run(words(server.url, tmp_path), capture_output=True, text=True, check=False, timeout=600)
     assert second.returncode == 1, second.stderr
     document = json.loads(second.stdout)
     assert {one["arm"]: one["holds"] for one in document["proofs"]} == {"A": True, "B": True}, document["proofs"]
@@ -68,7 +68,7 @@ def test_a_benchmark_that_is_interrupted_once(lab_server: Start, tmp_path: Path)
     assert cells[FITS]["verdict"] in ("faster", "slower", "no difference shown") and len(cells[FITS]["blocks"]) == 3
     arms = cells[FITS]["arms"]
     assert (arms["A"]["coverage"]["attention_work"], arms["B"]["coverage"]["attention_work"]) == (0.0, 1.0)
-    assert arms["A"]["coverage"]["stopped"] == {"operator_off": 1.0}
+    assert arms["A"]["coverage"]["stopped"] == {"operator_off": pytest.approx(1.0)}
     assert cells[TOO_LONG]["verdict"] == "void" and "do not fit the server's context" in cells[TOO_LONG]["why"]
     assert [(one["arm"], one["fast"]) for one in document["timings"]["prefills"]] == [("A", False), ("B", True)]
     assert document["timings"]["blocking"] is True and len(document["timings"]["decodes"]) == 2
@@ -105,7 +105,7 @@ def test_a_client_that_is_cut_off_and_a_server_that_dies_are_in_the_report(lab_s
             setup.settle(wish), tmp_path, python=None, access=setup.Access(), run_timeout_s=8.0, probe_tokens=64
         )
     finally:
-        thread.join(10)
+        thread.join(60)
         delay.unlink(missing_ok=True)
     assert "died" in stopped or "cannot reach" in stopped, stopped
     assert not thread.is_alive()
@@ -123,7 +123,7 @@ def test_a_client_that_is_cut_off_and_a_server_that_dies_are_in_the_report(lab_s
 @pytest.mark.server("off")
 def test_a_flag_that_did_not_take_is_void(lab_server: Start, tmp_path: Path) -> None:
     server = lab_server(LabSpec(profile="off"))
-    ran = subprocess.run(words(server.url, tmp_path), capture_output=True, text=True, check=False, timeout=200)
+    ran = subprocess.run(words(server.url, tmp_path), capture_output=True, text=True, check=False, timeout=600)
     assert ran.returncode == 4, ran.stderr
     document = json.loads(ran.stdout)
     assert {cell["verdict"] for cell in document["cells"]} == {"void"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -134,10 +135,8 @@ def _cell(
 def _arm(runs: list[Event]) -> ArmPart:
     bodies = [run["run"] for run in runs]
     times = sorted(time for body in bodies for time in body["ttft_ms"])
-    stopped: dict[str, float] = {}
-    for body in bodies:
-        for reason, share in body["stopped"].items():
-            stopped[reason] = stopped.get(reason, 0.0) + share / len(bodies)
+    reasons = sorted({reason for body in bodies for reason in body["stopped"]})
+    stopped = {one: math.fsum(body["stopped"].get(one, 0.0) for body in bodies) / len(bodies) for one in reasons}
     calls = [body["calls"] for body in bodies if body["calls"] is not None]
     return ArmPart(
         runs=len(bodies),
