@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fastfill import output
 from fastfill.benchmark.arms import Arm
 from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.ending import closing
@@ -62,6 +63,7 @@ class RestartTarget:
         log = self._folder / f"server-{arm.name}.log"
         # The last one may take a moment to let go of it.
         require_free(int(self.url.rpartition(":")[2]), 15.0)
+        output.talk(f"bench: starting the server of arm {arm.name}; its log: {log}")
         child, session = process.start(self._argv(self._profiles[arm.name]), self._env, log, self._folder)
         self._running = (arm.name, child, session)
         deadline = Deadline(self._timeout_s)

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastfill import output
 from fastfill.benchmark import report
 from fastfill.benchmark.questions import Question, is_right, prompt
 from fastfill.errors import FastfillError, NotReadyError
@@ -91,6 +92,7 @@ def score(
     # The name by which lm-eval looks for a key, of whatever server; it wants one even where none is needed.
     env["OPENAI_API_KEY"] = key or "none"
     log = folder / "lm-eval.log"
+    output.talk(f"bench: lm-eval asks {len(questions)} questions; its log: {log}")
     with log.open("wb") as file:
         try:
             # An exception ends the child as well: run() kills it on any.
