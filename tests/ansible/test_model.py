@@ -51,7 +51,7 @@ def fetched(folder: Path) -> None:
     """The lab's model as `fastfill model fetch` leaves one, and a file that takes a while to copy."""
     python, _ = prepare.interpreter_of(stacks.DEFAULT)
     shutil.copytree(prepare.model_folder("dense", python, folder.parent), folder)
-    (folder / BIG).write_bytes(os.urandom(1 << 20) * 40)
+    (folder / BIG).write_bytes(os.urandom(40 << 20))
     for file in [each for each in folder.rglob("*") if each.is_file()]:
         record = folder / ".cache/huggingface/download" / f"{file.relative_to(folder)}.metadata"
         record.parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,10 @@ def test_every_default_is_specified_and_every_option_has_one(role: str) -> None:
     defaults = yaml.safe_load((folder / "defaults/main.yml").read_text())
     assert set(defaults) == set(spec.get("options", {}))
     assert all(name.startswith(f"{role}_") for name in defaults)
+    known = {"type", "description", "required", "elements", "options", "choices"}
+    for name, option in spec.get("options", {}).items():
+        # A comma in a flow mapping ends a value that has no quotes.
+        assert set(option) <= known, (name, option)
 
 
 @pytest.mark.parametrize("setting", ["fleet_drain_timeout=soon", "preflight_gpus=many"])
