@@ -54,6 +54,19 @@ def test_prometheus_of_the_compose_file_takes_its_configuration(promtool: str) -
     assert any(f":{dashboard}:" in volume for volume in mounted["grafana"]["volumes"])
 
 
+def test_both_scrape_configurations_bring_the_names_back() -> None:
+    hosts = {
+        "groups": {"servers": ["a"]},
+        "hostvars": {"a": {"fleet_address": "a", "fleet_instances": [{"name": "m", "port": 1}]}},
+    }
+    of_the_role = yaml.safe_load(monitoring("fastfill.scrape.yml", **hosts))["scrape_configs"]
+    of_compose = yaml.safe_load((ROOT / "docker/monitoring/prometheus.yml").read_text())["scrape_configs"]
+    assert of_the_role[0]["metric_relabel_configs"] == of_compose[0]["metric_relabel_configs"]
+    # fastfill_proof_... is what these are called.
+    assert "metric_relabel_configs" not in of_the_role[1]
+    assert [one["job_name"] for one in of_the_role] == ["fastfill", "fastfill-proof"]
+
+
 def test_rules_without_the_hourly_proof_say_nothing_of_it() -> None:
     text = monitoring(RULES, monitoring_proofs=False)
     assert "fastfill_proof" not in text and "FastfillTtftBudget" in text and "FastPathStopped" in text
