@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,10 +35,30 @@ def _turns(wanting: dict[str, bool], serving: list[str], urls: list[str], minimu
     return capacity.turns(wanting, len(set(serving) & set(urls)), len(urls), share, allow_outage=outage)
 
 
-def _missing(packages: dict[str, str], installed: list[str]) -> dict[str, str]:
+def _missing(packages: dict[str, str], there: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Packages that are not installed in exactly the version that is wanted."""
-    there = {tuple(line.split()[:2]) for line in installed}
-    return {name: version for name, version in packages.items() if (name, version) not in there}
+    return {name: version for name, version in packages.items() if there.get(name, {}).get("version") != version}
+
+
+def _new_enough(versions: list[str], oldest: list[str]) -> bool:
+    """Whether each is there and not older; what follows the numbers (-ce, +dfsg1) says nothing."""
+
+    def numbers(version: str) -> list[int]:
+        found = re.match(r"v?(\d+(?:\.\d+)*)", version)
+        return [int(part) for part in found[1].split(".")] if found else []
+
+    return all(numbers(one) and numbers(one) >= numbers(least) for one, least in zip(versions, oldest, strict=True))
+
+
+def _differ(texts: list[dict[str, str]], digests: dict[str, str]) -> bool:
+    """Whether a file (``key``) is not there with just this text (``value``)."""
+    return any(hashlib.sha256(one["value"].encode()).hexdigest() != digests.get(one["key"]) for one in texts)
+
+
+def _enabled(units: list[str], there: dict[str, dict[str, bool]]) -> bool:
+    """Whether all start at boot, and the timers among them run."""
+    found = [(name, there.get(name, {})) for name in units]
+    return all(one.get("enabled") and (one.get("active") or not name.endswith(".timer")) for name, one in found)
 
 
 def _instances(given: list[dict[str, Any]], bind: str, root: str, secrets: dict[str, str]) -> list[dict[str, Any]]:
@@ -125,15 +147,26 @@ def _reports(hostvars: Any, members: list[str], there: list[str]) -> dict[str, A
     }
 
 
+def _all_reports(hostvars: Any, hosts: list[str], there: list[str]) -> dict[str, Any]:
+    """What each host recorded so far; those that stopped answering recorded nothing that holds."""
+    return {
+        host: hostvars[host]["server_report"] for host in hosts if host in there and "server_report" in hostvars[host]
+    }
+
+
 def _answers(hostvars: Any, hosts: list[str]) -> dict[str, Any]:
-    return {host: json.loads(hostvars[host]["status_answer"]["stdout"]) for host in hosts}
+    return {host: hostvars[host]["status_asked"].get("answer") for host in hosts}
 
 
 def _table(hostvars: Any, hosts: list[str]) -> list[str]:
     """One line a server."""
     lines = []
     for host, answer in _answers(hostvars, hosts).items():
-        for one in answer["instances"]:
+        if answer is None:
+            lines.append(f"{host}: does not answer")
+        elif not answer["instances"]:
+            lines.append(f"{host}: nothing was rolled out to it yet")
+        for one in (answer or {}).get("instances", []):
             says = f"{one.get('verdict')} {one.get('proven_when') or ''}".strip()
             where = "in the routers" if one.get("in_service") else "out of the routers"
             drift = "; ".join(one.get("drift", []))
@@ -142,7 +175,8 @@ def _table(hostvars: Any, hosts: list[str]) -> list[str]:
 
 
 def _epoch(hostvars: Any, hosts: list[str]) -> str:
-    return str(max([0, *(int(answer["fence"].get("epoch", 0)) for answer in _answers(hostvars, hosts).values())]))
+    answers = _answers(hostvars, hosts).values()
+    return str(max([0, *(int(answer["fence"].get("epoch", 0)) for answer in answers if answer)]))
 
 
 def _models(hostvars: Any, hosts: list[str]) -> dict[str, dict[str, Any]]:
@@ -163,9 +197,12 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """As Ansible asks for them."""
         return {
+            "fleet_all_reports": _all_reports,
             "fleet_back": _told(_back),
             "fleet_checked": _told(release.check),
+            "fleet_differ": _differ,
             "fleet_due": _due,
+            "fleet_enabled": _enabled,
             "fleet_epoch": _epoch,
             "fleet_fan_out": _fan_out,
             "fleet_identities": _told(_identities),
@@ -173,6 +210,7 @@ class FilterModule:
             "fleet_instances": _instances,
             "fleet_models": _models,
             "fleet_missing": _missing,
+            "fleet_new_enough": _new_enough,
             "fleet_reports": _reports,
             "fleet_staged": _told(_staged),
             "fleet_table": _table,

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig import HERE, ROOT, STATE, Played, Rig, run
+from rig import HERE, HOSTS, ROOT, STATE, Played, Rig, run
+from traffic import Router
+from watch import Watch
+
+ROUTER_PORT = int(os.environ.get("FASTFILL_ROUTER_PORT", "30080"))
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +37,7 @@ def archive(engine: str) -> tuple[str, Path]:
     """The lab image's id, and the image as it is shipped; saved once an image."""
     shown = run("docker", "image", "inspect", "--format", "{{.Id}}", "fastfill-lab:latest", check=False)
     if shown.returncode != 0:
-        run(str(ROOT / ".venv/bin/pytest"), "-q", "tests/docker", "-k", "test_it_is_healthy_and_proven", timeout=1500)
+        run(str(ROOT / ".venv/bin/pytest"), "-q", "tests/docker", "-k", "test_the_image_is_small", timeout=1500)
         shown = run("docker", "image", "inspect", "--format", "{{.Id}}", "fastfill-lab:latest")
     image_id = shown.stdout.strip()
     file = STATE / f"lab-{image_id[7:19]}.tar.zst"
@@ -53,13 +57,29 @@ def rig(engine: str, archive: tuple[str, Path], tmp_path_factory: pytest.TempPat
     """Three hosts; FASTFILL_HOSTS_KEEP=1 leaves them, and what runs on them, for the next session."""
     up = run(str(HERE / "hosts.sh"), "up", "3")
     try:
-        yield Rig(tmp_path_factory.mktemp("rig"), up.stdout.splitlines(), *archive)
+        with Watch() as watch:
+            one = Rig(tmp_path_factory.mktemp("rig"), up.stdout.splitlines(), *archive)
+            watch.secrets = list(one.keys.values())
+            one.shown = watch.shown
+            yield one
     finally:
         if not os.environ.get("FASTFILL_HOSTS_KEEP"):
             run(str(HERE / "hosts.sh"), "down")
 
 
 @pytest.fixture(scope="session")
-def rolled_out(rig: Rig) -> Played:
+def router(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+    """A router that the hosts keep in step."""
+    address = rig.addresses[HOSTS[0]].rpartition(".")[0] + ".1"
+    one = Router(tmp_path_factory.mktemp("router"), address, ROUTER_PORT, rig.keys["server_router_key"])
+    rig.settings["fleet_routers"] = [one.url]
+    rig.write(rig.inventory)
+    one.start()
+    yield one
+    one.kill()
+
+
+@pytest.fixture(scope="session")
+def rolled_out(rig: Rig, router: Router) -> Played:
     """The good release on every host."""
-    return rig.play("site", release=rig.release("good"))
+    return rig.play("site", "-e", '{"fleet_serial": [1, 2]}', release=rig.current, timeout=1200)

@@ -23,7 +23,7 @@ make_image() {
   image=fastfill-host:$({ cat "$here/packages.txt"; declare -f make_image; } | sha256sum | cut -c1-12)
   ! docker image inspect "$image" >/dev/null 2>&1 || return 0
   local mirror include
-  mirror=$(awk '/^URIs:/{print $2; exit}' /etc/apt/sources.list.d/debian.sources)
+  mirror=$("$here/../docker/engine.sh" mirror)
   include=$(grep -v '^#' "$here/packages.txt" | paste -sd,)
   say "making $image from Debian's packages"
   # shellcheck disable=SC2016 # mmdebstrap's own shell sets $1

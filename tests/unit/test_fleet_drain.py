@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,7 @@ class Cluster:
         self.busy = [0]
         self.requests = 0
         self.refuses = False
+        self.key = ""
         http.expect_request("/workers", method="GET").respond_with_handler(self.listed)
         http.expect_request("/workers", method="POST").respond_with_handler(self.added)
         http.expect_request("/workers/w1", method="DELETE").respond_with_handler(self.removed)
@@ -36,7 +40,7 @@ class Cluster:
         places.write(self.instance.folder / "instance.json", {"url": self.url, "routers": [self.url]})
 
     def listed(self, request: Request) -> Response:
-        if self.refuses:
+        if self.refuses or (self.key and request.headers.get("Authorization") != f"Bearer {self.key}"):
             return Response("no", 401)
         found = [{"id": "w1", "url": url, "is_healthy": True} for url in self.workers]
         return Response(json.dumps({"workers": found}), content_type="application/json")
@@ -150,6 +154,33 @@ def test_a_canary_is_watched_until_it_is_judged(cluster: Cluster) -> None:
     assert (gone["state"], gone["why"]) == ("bad", ["it does not answer any more"])
     lonely = probing.watch([cluster.url], [], Limits(requests=10**6), soak_s=0, timeout_s=0.02, every=0.01)
     assert lonely["state"] == "bad" and "of 1000000 requests" in lonely["why"][0]
+
+
+def test_the_routers_are_asked_with_their_key(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stdin: a command line would show it. Without it each router refuses, and all that answers would count."""
+    cluster.key = "r-key"
+    asked = {"urls": [cluster.url], "routers": [cluster.url]}
+    cluster.workers = []
+    for key, serve in (("r-key", []), ("", [cluster.url])):
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked | {"router_key": key})))
+        assert cli.main(["--root", str(tmp_path), "serving"]) == 0
+        assert json.loads(capsys.readouterr().out)["serving"] == serve
+
+
+def test_two_runs_at_the_same_moment_are_told_apart(cluster: Cluster, tmp_path: Path) -> None:
+    fence = ["--root", str(tmp_path), "fence", "--epoch", "3", "--rollout"]
+    codes: list[int] = []
+    with places.held(tmp_path / "fence.lock"):
+        both = [threading.Thread(target=lambda name=name: codes.append(cli.main([*fence, name]))) for name in "ab"]
+        for one in both:
+            one.start()
+        time.sleep(0.2)
+        assert codes == [], "neither reads while somebody writes"
+    for one in both:
+        one.join(10)
+    assert sorted(codes) == [0, 1]
 
 
 def test_a_run_that_lost_the_lock_is_refused_by_the_host(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastfill.fleet.fanout import assign, rounds
@@ -45,6 +45,7 @@ def test_nobody_to_copy_from() -> None:
         rounds(0, 1)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 4), st.sets(st.integers(1, 59), max_size=10))
 def test_every_host_that_lives_gets_it_and_it_ends(hosts: int, each: int, dead: set[int]) -> None:
     gone = frozenset(f"h{number:03}" for number in dead if number < hosts)

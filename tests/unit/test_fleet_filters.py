@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +99,10 @@ def test_a_host_that_never_came_to_its_end_has_no_report() -> None:
 
 def test_the_table_and_the_epoch_come_from_the_hosts() -> None:
     answer = {"fence": {"epoch": 4}, "instances": [state("main", drift=["x"], verdict="FIRED")]}
-    hostvars = {"h": {"status_answer": {"stdout": json.dumps(answer)}}}
-    assert FILTERS["fleet_table"](hostvars, ["h"]) == ["h/main: b-1 (FIRED, in the routers) x"]
-    assert FILTERS["fleet_epoch"](hostvars, ["h"]) == "4"
-
-
-def test_packages_that_differ() -> None:
-    installed = ["docker.io 26.1 hold", "containerd 1.6 install"]
-    assert FILTERS["fleet_missing"]({"docker.io": "26.1", "containerd": "1.7"}, installed) == {"containerd": "1.7"}
+    hostvars = {"h": {"status_asked": {"answer": answer}}, "gone": {"status_asked": {"unreachable": True}}}
+    shown = ["h/main: b-1 (FIRED, in the routers) x", "gone: does not answer"]
+    assert FILTERS["fleet_table"](hostvars, ["h", "gone"]) == shown
+    assert FILTERS["fleet_epoch"](hostvars, ["h", "gone"]) == "4"
 
 
 def test_who_copies_a_model_from_whom() -> None:
@@ -117,3 +113,29 @@ def test_who_copies_a_model_from_whom() -> None:
     assert FILTERS["fleet_fan_out"](states, 2) == {"b": "a", "c": "a"}
     assert FILTERS["fleet_fan_out"](states, 1) == {"b": "a"}
     assert FILTERS["fleet_fan_out"]({**states, "b": {"state": "absent", "tried": ["a"]}}, 2) == {"c": "a"}
+
+
+def test_what_an_engine_lacks() -> None:
+    there = {"docker.io": {"version": "26.1", "held": True}, "containerd": {"version": "1.6", "held": False}}
+    assert FILTERS["fleet_missing"]({"docker.io": "26.1", "containerd": "1.7"}, there) == {"containerd": "1.7"}
+    new_enough = FILTERS["fleet_new_enough"]
+    assert new_enough(["26.1.5+dfsg1", "v2.26.1-4"], ["25.0", "2.24.4"])
+    assert not new_enough(["26.1.5", "2.9.0"], ["25.0", "2.24.4"])
+    assert not new_enough(["", "2.26.1"], ["25.0", "2.24.4"])
+
+
+def test_units_that_differ_or_do_not_run() -> None:
+    text = [{"key": "/u/a.timer", "value": "x\n"}]
+    digest = hashlib.sha256(b"x\n").hexdigest()
+    assert not FILTERS["fleet_differ"](text, {"/u/a.timer": digest})
+    assert FILTERS["fleet_differ"](text, {"/u/a.timer": ""})
+    units = {"s@a.service": {"enabled": True, "active": False}, "a.timer": {"enabled": True, "active": True}}
+    assert FILTERS["fleet_enabled"](list(units), units)
+    assert not FILTERS["fleet_enabled"](["a.timer"], {"a.timer": {"enabled": True, "active": False}})
+    assert not FILTERS["fleet_enabled"](["b.service"], units)
+
+
+def test_what_all_hosts_recorded() -> None:
+    good = {"outcome": "unchanged"}
+    hostvars = {"a": {"server_report": good}, "b": {"server_report": {"outcome": "proven"}}, "c": {}}
+    assert FILTERS["fleet_all_reports"](hostvars, ["a", "b", "c"], ["a", "c"]) == {"a": good}

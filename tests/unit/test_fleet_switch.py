@@ -116,6 +116,22 @@ def test_the_release_before_is_kept(instance: Instance) -> None:
     assert prune.surplus(instance, ["c"]) == []
 
 
+def test_old_releases_go_with_the_images_that_nothing_else_needs(instance: Instance) -> None:
+    class Images(Host):
+        def run(self, argv: list[str], timeout: float | None = 300.0, cwd: Path | None = None) -> Ran:
+            self.did.append(" ".join(argv))
+            return OK
+
+    host = Images()
+    to(host, instance, "a")
+    instance.release("d").mkdir()
+    places.write(instance.release("d") / "release.json", {"schema": 1, "image": "i:a", "files": []})
+    done = prune.prune(host, [instance], ["b"])
+    assert done == {"changed": True, "releases": {"main": ["c", "d"]}, "images": ["i:c"]}
+    assert instance.releases() == ["a", "b"] and host.did[-1] == "docker rmi i:c"
+    assert not prune.prune(host, [instance], ["b"])["changed"]
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [

@@ -7,7 +7,12 @@ import zipfile
 from pathlib import Path
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_MAIN = "import sys\nfrom fastfill.fleet.cli import main\nsys.exit(main())\n"
+_MAIN = """import sys
+if sys.version_info < (3, 10):
+    sys.exit("error: needs Python 3.10, has " + sys.version.split()[0])
+from fastfill.fleet.cli import main
+sys.exit(main())
+"""
 _SHARED = ("checkpoint.py", "errors.py", "weights.py")
 """Modules of the command line that the tool uses: standard library only, like its own."""
 

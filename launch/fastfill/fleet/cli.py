@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastfill.errors import ExitCode, FastfillError
+from fastfill.errors import ExitCode, FastfillError, UsageError
 from fastfill.fleet import (
     audit,
     bundle,
@@ -24,9 +24,11 @@ from fastfill.fleet import (
     proving,
     prune,
     report,
+    rolling,
     routers,
     serving,
     soak,
+    survey,
 )
 from fastfill.fleet.engine import Engine
 from fastfill.fleet.places import Instance
@@ -66,21 +68,29 @@ def _parser() -> argparse.ArgumentParser:
     command("status", _status)
     command("serve", _serve, instance=True)
     command("stop", _stop, instance=True)
-    one = command("switch", _switch, instance=True)
+    one = command("survey", _survey)
+    one.add_argument("--rollout", default="", help="obey this run from now on")
+    one.add_argument("--epoch", type=int, default=0)
+    one = command("roll", _roll, instance=True)
     one.add_argument("release")
+    one.add_argument("--drain-timeout", type=float, default=600.0)
     one.add_argument("--start-timeout", type=float, default=Times.start)
     one.add_argument("--proof-timeout", type=float, default=Times.proof)
     one.add_argument("--discard", action="store_true", help="the release that is left was found to be bad")
     _fenced(one)
+    one = command("mend", _mend, instance=True)
+    one.add_argument("release")
+    _fenced(one)
+    _fenced(command("retire", _retire, instance=True))
     one = command("drain", _drain, instance=True)
     one.add_argument("--timeout", type=float, default=600.0)
     _fenced(one)
     for name, run in (("enter", _enter), ("leave", _leave)):
         _fenced(command(name, run, instance=True))
     command("reconcile", _reconcile)
-    command("sample", _sample, instance=True)
-    one = command("prune", _prune, instance=True)
+    one = command("prune", _prune)
     one.add_argument("--keep", action="append", default=[])
+    _fenced(one)
     _fenced(command("fence", _fence))
     one = command("prove", _prove, instance=True)
     one.add_argument("--timeout", type=float, default=120.0)
@@ -103,12 +113,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--owner", default="")
     one.add_argument("--breaks", default="")
     one.add_argument("--seconds", type=float, default=lease.SECONDS)
+    one.add_argument("--entry", type=json.loads, help="JSON for the audit log")
     one = command("audit", _audit)
     one.add_argument("--entry", help="JSON to add")
     one.add_argument("--last", type=int, default=50)
-    one = command("serving", _serving)
-    one.add_argument("--urls", type=json.loads, required=True)
-    one.add_argument("--routers", type=json.loads, default=[])
+    command("serving", _serving)
     one = command("soak", _soak)
     one.add_argument("--canary", type=json.loads, required=True)
     one.add_argument("--others", type=json.loads, required=True)
@@ -144,11 +153,12 @@ def _instance(asked: argparse.Namespace) -> Instance:
 def _heed(asked: argparse.Namespace) -> None:
     """Refuse a run that has lost the lock, and remember the newest one."""
     file = asked.root / "fence.json"
-    known = places.read(file)
-    wanted = lease.fence(known, asked.rollout, asked.epoch)
-    if wanted != known:
-        asked.root.mkdir(parents=True, exist_ok=True)
-        places.write(file, wanted)
+    # Two runs that read at the same moment would each believe to be the newest.
+    with places.held(asked.root / "fence.lock"):
+        known = places.read(file)
+        wanted = lease.fence(known, asked.rollout, asked.epoch)
+        if wanted != known:
+            places.write(file, wanted)
 
 
 def _status(asked: argparse.Namespace) -> Any:
@@ -167,12 +177,31 @@ def _stop(asked: argparse.Namespace) -> Any:
     return {"changed": True}
 
 
-def _switch(asked: argparse.Namespace) -> Any:
-    """Start a release, prove it, and keep it or go back."""
-    _heed(asked)
+def _survey(asked: argparse.Namespace) -> Any:
+    """What is on this host, of the names in the JSON on stdin."""
+    if asked.rollout:
+        _heed(asked)
+    return survey.survey(Engine(), asked.root, _given())
+
+
+def _roll(asked: argparse.Namespace) -> Any:
+    """Out of the routers, to a release, proven or back, and in again."""
     times = Times(asked.start_timeout, asked.proof_timeout)
     one = Switch(Engine(), _instance(asked), times, say=lambda text: _talk(f"{asked.instance}: {text}"))
-    return one.to(asked.release, keep=not asked.discard).document()
+    return rolling.roll(
+        one, asked.release, asked.drain_timeout, keep=not asked.discard, heed=lambda: _heed(asked)
+    ).document()
+
+
+def _mend(asked: argparse.Namespace) -> Any:
+    """Hand a server that serves what is wanted back to systemd and to the routers."""
+    return rolling.mend(Switch(Engine(), _instance(asked)), asked.release, lambda: _heed(asked)).document()
+
+
+def _retire(asked: argparse.Namespace) -> Any:
+    """Out of the routers, and no release is proven here any more."""
+    _heed(asked)
+    return rolling.retire(Engine(), _instance(asked))
 
 
 def _drain(asked: argparse.Namespace) -> Any:
@@ -204,6 +233,8 @@ def _reconcile(asked: argparse.Namespace) -> Any:
     """Bring the routers in step with what is proven here."""
     done: list[str] = []
     for one in places.instances(asked.root):
+        if rolling.recover(one):
+            done.append(f"{one.name}: its switch was broken off; back in service")
         settings, keys = one.settings(), drain.Keys(one)
         # What is not proven never gets requests, whatever the flag says.
         wanted = one.in_service() and one.link("proven") is not None
@@ -212,18 +243,10 @@ def _reconcile(asked: argparse.Namespace) -> Any:
     return {"changed": bool(done), "done": done}
 
 
-def _sample(asked: argparse.Namespace) -> Any:
-    """The server's numbers, as they are now."""
-    from fastfill.fleet import web
-
-    reply = web.ask(f"{_instance(asked).settings()['url']}/metrics/", timeout=15)
-    kept = [line for line in reply.text.splitlines() if line.startswith(("sglang:num_", "sglang:time_", "fastfill:"))]
-    return {"status": reply.status, "time": time.time(), "metrics": "\n".join(kept)}
-
-
 def _serving(asked: argparse.Namespace) -> Any:
-    """Which of these servers serve now."""
-    return {"serving": probing.serving(asked.urls, asked.routers)}
+    """Which servers serve now: urls, routers and router_key in the JSON on stdin."""
+    given = _given()
+    return {"serving": probing.serving(given["urls"], given["routers"], given.get("router_key", ""))}
 
 
 def _soak(asked: argparse.Namespace) -> Any:
@@ -269,8 +292,9 @@ def _path(asked: argparse.Namespace) -> Any:
 
 
 def _prune(asked: argparse.Namespace) -> Any:
-    """Take old releases away."""
-    return prune.prune(Engine(), _instance(asked), asked.keep)
+    """Take old releases of all servers away."""
+    _heed(asked)
+    return prune.prune(Engine(), places.instances(asked.root), asked.keep)
 
 
 def _lease(asked: argparse.Namespace) -> Any:
@@ -289,6 +313,8 @@ def _lease(asked: argparse.Namespace) -> Any:
         return lease.release(old, asked.rollout) if asked.verb == "release" else old
 
     found = lease.change(folder, change)
+    if asked.entry is not None:
+        audit.add(folder, {**asked.entry, **({"lock": how} if how else {})})
     return {"rollout": found.rollout, "owner": found.owner, "epoch": found.epoch, "how": how, "held": found.held(now)}
 
 
@@ -314,6 +340,13 @@ def _model_pull(asked: argparse.Namespace) -> Any:
 def _bundle(asked: argparse.Namespace) -> Any:
     """Write this tool as one file."""
     return {"changed": bundle.write(asked.file)}
+
+
+def _given() -> dict[str, Any]:
+    found = json.load(sys.stdin)
+    if not isinstance(found, dict):
+        raise UsageError("no JSON object on stdin", where="stdin", next_step="the playbooks give it")
+    return found
 
 
 def _talk(text: str) -> None:

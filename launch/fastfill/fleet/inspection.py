@@ -23,13 +23,16 @@ def inspect(engine: Engine, instance: Instance, proof_s: float, drain_s: float) 
     """
     with instance.alone():
         served = instance.in_service()
+        instance.note_away(served)
         idle = drain.drain(instance, drain_s)
         if not idle["ok"]:
+            instance.note_away(False)
             return {"ok": False, "changed": False, "verdict": None, "summary": idle["why"], "back": True}
         try:
             said = proving.again(engine, instance, proof_s, drained=True)
         finally:
             back = drain.enter(instance) if served else {"ok": True, "why": ""}
+            instance.note_away(False)
         if not back["ok"]:
             said |= {"ok": False, "summary": f"{said['summary']}; the routers do not take it back: {back['why']}"}
         return {**said, "changed": True, "back": back["ok"]}

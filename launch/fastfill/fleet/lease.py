@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -110,18 +108,10 @@ def fence(seen: dict[str, object], rollout: str, epoch: int) -> dict[str, object
     return {"epoch": epoch, "rollout": rollout}
 
 
-@contextlib.contextmanager
-def held_file(folder: Path) -> Iterator[Path]:
-    """The lease's file, held against other processes of its host."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lease.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield folder / "lease.json"
-
-
 def change(folder: Path, how: Callable[[Lease], Lease]) -> Lease:
     """Read the lease, change it and write it, with nobody in between."""
-    with held_file(folder) as file:
+    file = folder / "lease.json"
+    with places.held(folder / "lease.lock"):
         lease = Lease(**{key: value for key, value in places.read(file).items() if key in Lease.__dataclass_fields__})
         changed = how(lease)
         if changed != lease:

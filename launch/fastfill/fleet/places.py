@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from fastfill.errors import NotReadyError, UsageError
 
@@ -42,6 +44,15 @@ def write(file: Path, value: Any, mode: int = 0o644) -> None:
     with part.open("rb") as written:
         os.fsync(written.fileno())
     part.replace(file)
+
+
+@contextlib.contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Hold a file of locks against other processes of this host; waits for its turn."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -161,6 +172,18 @@ class Instance:
         else:
             flag.unlink(missing_ok=True)
 
+    def note_away(self, away: bool) -> None:
+        """Note that it is out of service for a while only."""
+        note = self.folder / "away"
+        if away:
+            note.touch()
+        else:
+            note.unlink(missing_ok=True)
+
+    def is_away(self) -> bool:
+        """Whether it is out of service for a while only, or was when its turn was broken off."""
+        return (self.folder / "away").exists()
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the instance for a switch: two at a time would each undo the other's.
@@ -168,19 +191,36 @@ class Instance:
         Raises:
             NotReadyError: Somebody else holds it.
         """
-        import fcntl
-
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise NotReadyError(
-                    f"a switch of {self.name} is still going on on this host",
-                    where=str(self.folder),
-                    next_step="wait for it: ansible-playbook ansible/status.yml shows it",
-                ) from None
+        with (self.folder / "lock").open("w") as handle:
+            # Whoever only looks holds it for a moment.
+            for left in range(10, -1, -1):
+                if _locked(handle):
+                    break
+                if not left:
+                    raise NotReadyError(
+                        f"a switch of {self.name} is still going on on this host",
+                        where=str(self.folder),
+                        next_step="wait for it: ansible-playbook ansible/status.yml shows it",
+                    )
+                time.sleep(0.05)
             yield
+
+    def switching(self) -> bool:
+        """Whether a switch goes on now; one that was broken off does not."""
+        try:
+            with (self.folder / "lock").open("r") as handle:
+                return not _locked(handle)
+        except OSError:
+            return False
+
+
+def _locked(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def instances(root: Path) -> list[Instance]:

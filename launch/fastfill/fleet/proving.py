@@ -18,7 +18,9 @@ WHOLE = ("--witness", "counters,log,trace")
 
 
 def again(engine: Engine, instance: Instance, seconds: float, *, drained: bool = False) -> dict[str, Any]:
-    """Prove the running server; what it says is kept as ``last`` in the evidence, for status and the metrics.
+    """Prove the running server. What it says is kept as ``last`` in the evidence, for status and the metrics.
+
+    That nothing could be said is kept, too.
 
     Args:
         engine: Docker and systemd.
@@ -38,20 +40,35 @@ def again(engine: Engine, instance: Instance, seconds: float, *, drained: bool =
             where=str(instance.settings()["url"]),
             next_step="ansible-playbook ansible/prove.yml -e prove_drained=true takes it out of the routers first",
         )
-    state = engine.state(instance)
-    if state.status != "running" or not state.release:
-        return {"ok": False, "verdict": None, "summary": f"the server is {state.status or 'absent'}", "changed": False}
-    ran = engine.prove(instance, seconds, *(WHOLE if drained else LIGHT))
-    proof = document(ran.out)
+    if not drained and instance.switching():
+        return {
+            "ok": False,
+            "verdict": None,
+            "summary": "a switch goes on, which proves it",
+            "changed": False,
+        }
+    release: str | None = None
+    try:
+        state = engine.state(instance)
+        release = state.release
+        running = state.status == "running" and bool(release)
+        ran = engine.prove(instance, seconds, *(WHOLE if drained else LIGHT)) if running else None
+        absent = f"the server is {state.status or 'absent'}"
+    except FastfillError as error:
+        ran, absent = None, str(error)
+    proof = document(ran.out) if ran else {}
     last = {
         "verdict": proof.get("verdict"),
         "when": time.strftime(CLOCK_FORMAT, time.gmtime()),
-        "summary": proof.get("summary") or ran.err.strip()[-300:],
+        "summary": proof.get("summary") or (ran.err.strip()[-300:] if ran else absent),
         "coverage": proof.get("coverage"),
         "witnesses": proof.get("witnesses"),
     }
-    instance.keep_evidence(state.release, instance.evidence(state.release) | {"last": last})
-    return {"ok": ran.code == 0, "changed": True, **last}
+    # Where nothing runs, it is the proven release that ought to.
+    release = release or instance.link("proven")
+    if release:
+        instance.keep_evidence(release, instance.evidence(release) | {"last": last})
+    return {"ok": ran is not None and ran.code == 0, "changed": bool(release), **last}
 
 
 def path(engine: Engine, instance: Instance, state: str, who: str, why: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import shutil
 from typing import Any
 
 from fastfill.fleet.engine import Engine
-from fastfill.fleet.places import Instance, instances
+from fastfill.fleet.places import Instance
 
 
 def surplus(one: Instance, keep: list[str]) -> list[str]:
@@ -15,12 +15,13 @@ def surplus(one: Instance, keep: list[str]) -> list[str]:
     return [name for name in one.releases() if name not in named]
 
 
-def prune(engine: Engine, one: Instance, keep: list[str]) -> dict[str, Any]:
-    """Take surplus releases away, and their images where no other release of this host needs them."""
-    gone = surplus(one, keep)
-    images = {one.manifest(name)["image"] for name in gone}
-    for name in gone:
-        shutil.rmtree(one.release(name))
-    needed = {each.manifest(name)["image"] for each in instances(one.root) for name in each.releases()}
+def prune(engine: Engine, servers: list[Instance], keep: list[str]) -> dict[str, Any]:
+    """Take surplus releases of a host away, and their images where no other release of it needs them."""
+    gone = {one.name: surplus(one, keep) for one in servers}
+    images = {one.manifest(name)["image"] for one in servers for name in gone[one.name]}
+    for one in servers:
+        for name in gone[one.name]:
+            shutil.rmtree(one.release(name))
+    needed = {one.manifest(name)["image"] for one in servers for name in one.releases()}
     removed = [image for image in sorted(images - needed) if engine.run(["docker", "rmi", image]).code == 0]
-    return {"changed": bool(gone), "releases": gone, "images": removed}
+    return {"changed": any(gone.values()), "releases": gone, "images": removed}

@@ -23,9 +23,15 @@ class Outcome:
     """What came of it.
 
     Attributes:
-        outcome: proven, unchanged, returned (serves the last proven release again), stranded (serves nothing).
+        outcome: proven, unchanged, returned (serves the last proven release again), stranded (serves nothing),
+            skipped (was left alone).
         why: What went wrong, "" where nothing did.
         changed: Whether a server was started or stopped.
+        before: What was proven.
+        back: Where it would go back to; None where there is nothing else.
+        load_s: From its start until it was healthy.
+        drain_s: Until it was idle.
+        seconds: The switch, without the drain.
     """
 
     instance: str
@@ -34,9 +40,11 @@ class Outcome:
     why: str = ""
     changed: bool = True
     before: str | None = None
+    back: str | None = None
     serves: str | None = None
     verdict: str | None = None
     load_s: float | None = None
+    drain_s: float | None = None
     seconds: float = 0.0
     log: list[str] = field(default_factory=list)
 
@@ -80,7 +88,16 @@ class Switch:
         self.sleep = sleep
 
     def to(self, release: str, *, keep: bool = True) -> Outcome:
-        """Start a release, prove it, and move the links; or go back.
+        """:meth:`change`, with nobody else at it.
+
+        Raises:
+            NotReadyError: Somebody else is at it.
+        """
+        with self.instance.alone():
+            return self.change(release, keep=keep)
+
+    def change(self, release: str, *, keep: bool = True) -> Outcome:
+        """Start a release, prove it, and move the links; or go back. The caller holds the instance.
 
         Args:
             release: On this host already.
@@ -89,20 +106,20 @@ class Switch:
         instance = self.instance
         begun = time.monotonic()
         before = instance.link("proven")
-        result = Outcome(instance.name, release, before=before)
-        with instance.alone():
-            instance.manifest(release)
-            if before == release and instance.link("candidate") is None and self._serves(release):
-                result.outcome, result.changed, result.serves = "unchanged", False, release
-                result.verdict = instance.evidence(release).get("verdict")
-            else:
-                try:
-                    self._try(release, result)
-                    self._keep(release, before, keep)
-                    result.serves = release
-                except (FastfillError, OSError, ValueError) as error:
-                    result.why = str(error)
-                    self._back(before, result)
+        back = before if before != release else instance.link("previous")
+        result = Outcome(instance.name, release, before=before, back=back)
+        instance.manifest(release)
+        if before == release and instance.link("candidate") is None and self._serves(release):
+            result.outcome, result.changed, result.serves = "unchanged", False, release
+            result.verdict = instance.evidence(release).get("verdict")
+        else:
+            try:
+                self._try(release, result)
+                self._keep(release, before, keep)
+                result.serves = release
+            except (FastfillError, OSError, ValueError) as error:
+                result.why = str(error)
+                self._back(before, result)
         result.seconds = round(time.monotonic() - begun, 1)
         return result
 

@@ -126,9 +126,14 @@ class Stage:
         if code != 0:
             shutil.rmtree(part)
             self.module.fail_json(msg=f"compose cannot read release {place.name}: {said.strip()[-600:]}")
-        if place.exists():
-            shutil.rmtree(place)
-        part.rename(place)
+        if not place.exists():
+            part.rename(place)
+            return
+        # File by file, so that the folder, which a server may run from, is there at every moment; release.json last.
+        for name in sorted(wanted, key=lambda name: name == "release.json"):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (part / name).replace(place / name)
+        shutil.rmtree(part)
 
 
 def main() -> None:
