@@ -60,7 +60,9 @@ class Host(Engine):
 
     def prove(self, instance: Instance, seconds: float, *more: str) -> Ran:
         if self.bad.get(self.runs) == "flag off":
-            return Ran(1, json.dumps({"verdict": "NOT_FIRED", "summary": "flag_off"}), "")
+            return Ran(
+                1, json.dumps({"verdict": "NOT_FIRED", "summary": "0 of 2 calls", "reason": {"id": "flag_off"}}), ""
+            )
         if self.bad.get(self.runs) == "silent":
             return Ran(4, "", "error: no server")
         return Ran(0, json.dumps({"verdict": "FIRED", "summary": "fired"}), "")
@@ -135,7 +137,7 @@ def test_old_releases_go_with_the_images_that_nothing_else_needs(instance: Insta
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("flag off", "NOT_FIRED: flag_off"),
+        ("flag off", "NOT_FIRED: 0 of 2 calls (flag_off)"),
         ("silent", "the proof says nothing: error: no server"),
         ("ends", "ended with exit code 2"),
         ("sick", "not healthy within"),

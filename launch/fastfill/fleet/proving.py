@@ -9,7 +9,7 @@ from typing import Any
 from fastfill.errors import FastfillError, NotReadyError
 from fastfill.fleet.engine import Engine
 from fastfill.fleet.places import Instance
-from fastfill.fleet.switch import CLOCK_FORMAT, document
+from fastfill.fleet.switch import CLOCK_FORMAT, document, summary
 
 LIGHT = ("--light",)
 """For a server that others use: one small prompt and its control, at most 1 % of what it takes from them."""
@@ -60,7 +60,7 @@ def again(engine: Engine, instance: Instance, seconds: float, *, drained: bool =
     last = {
         "verdict": proof.get("verdict"),
         "when": time.strftime(CLOCK_FORMAT, time.gmtime()),
-        "summary": proof.get("summary") or (ran.err.strip()[-300:] if ran else absent),
+        "summary": summary(proof) or (ran.err.strip()[-300:] if ran else absent),
         "coverage": proof.get("coverage"),
         "witnesses": proof.get("witnesses"),
     }

@@ -179,7 +179,7 @@ class Switch:
         )
         if ran.code != 0 or result.verdict != "FIRED":
             raise FastfillError(
-                f"the proof says {result.verdict or 'nothing'}: {proof.get('summary') or _last(ran.err) or ran.code}"
+                f"the proof says {result.verdict or 'nothing'}: {summary(proof) or _last(ran.err) or ran.code}"
             )
 
     def _keep(self, release: str, before: str | None, keep: bool) -> None:
@@ -232,6 +232,12 @@ def document(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def summary(proof: dict[str, Any]) -> str:
+    """A proof's summary and the condition that it names, "" where there is none."""
+    said, reason = str(proof.get("summary") or ""), (proof.get("reason") or {}).get("id", "")
+    return f"{said} ({reason})" if reason and reason not in said else said
 
 
 def _last(text: str) -> str:

@@ -38,7 +38,8 @@ class ActionModule(ActionBase):
         root, place = str(asked["root"]), str(asked.get("place", "tool"))
         file = f"{root}/{place}/fleet.pyz"
         words = ["--root", root, *map(str, asked["words"])]
-        given = json.dumps(asked["input"]).encode() if "input" in asked else None
+        # Always something: without it ssh asks for a terminal, which mixes what the tool says with what it answers.
+        given = json.dumps(asked.get("input", {})).encode()
         keep = bool(asked.get("keep", True)) and not self._task.check_mode
         content = bundle.content()
         wanted = hashlib.sha256(content).hexdigest()
@@ -56,7 +57,7 @@ class ActionModule(ActionBase):
         answer = json.loads(done["stdout"])
         return result | {"answer": answer, "changed": (shipped and keep) or bool(answer.get("changed", False))}
 
-    def _shipped(self, content: bytes, file: str, words: list[str], given: bytes | None) -> dict[str, Any]:
+    def _shipped(self, content: bytes, file: str, words: list[str], given: bytes) -> dict[str, Any]:
         folder = self._make_tmp_path()
         there = self._connection._shell.join_path(folder, "fleet.pyz")
         with tempfile.NamedTemporaryFile(suffix=".pyz") as local:
