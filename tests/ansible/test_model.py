@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -164,7 +165,7 @@ def test_a_copy_that_was_cut_off_is_continued(cluster: Cluster, model: Path) -> 
     begun = cluster.start(model_bandwidth="2m")
     part = cluster.hosts.own("host002", f"/srv/models/{NAME}/.{REVISION}.part/{BIG}")
     end = time.monotonic() + 240
-    while not part.is_file() or part.stat().st_size < 6_000_000:
+    while not part.is_file() or part.stat().st_size < 16_000_000:
         assert time.monotonic() < end and begun.poll() is None
         time.sleep(0.1)
     for name in ("host002", "host003"):
@@ -174,14 +175,14 @@ def test_a_copy_that_was_cut_off_is_continued(cluster: Cluster, model: Path) -> 
     os.kill(begun.pid, signal.SIGKILL)
     begun.wait()
     there = part.stat().st_size
-    assert 6_000_000 <= there < (model / BIG).stat().st_size and cluster.has() == ["host001"]
+    assert 16_000_000 <= there < (model / BIG).stat().st_size and cluster.has() == ["host001"]
     received = bytes_in(cluster, "host002")
     code, text = cluster.play()
     assert code == 0 and cluster.has() == cluster.hosts.names, text[-4000:]
     assert same(cluster.hosts.own("host002", PLACE), model)
-    # All but what was there, with what rsync and ssh add.
-    rest = (model / BIG).stat().st_size - there
-    assert rest * 0.9 < bytes_in(cluster, "host002") - received < rest * 1.1 + 4_000_000
+    # What was there is not sent again; the rest is, with what rsync, ssh and Ansible add.
+    rest = sum(each.stat().st_size for each in model.rglob("*") if each.is_file()) - there
+    assert rest * 0.9 < bytes_in(cluster, "host002") - received < rest + 8_000_000
 
 
 def bytes_in(cluster: Cluster, name: str) -> int:
@@ -199,7 +200,7 @@ def test_a_damaged_file_is_refused_with_its_name(cluster: Cluster, model: Path) 
     code, text = cluster.play()
     assert code == 0 and "SKIPPED host001" in text and "model.safetensors is damaged" in text, text[-3000:]
     assert text.count("SKIPPED") == COUNT and cluster.has() == ["host001"]
-    # What is damaged on its way, or on the disk, is refused as well, and put right by the next run.
+    # What is damaged on its way, or on the disk, is refused as well, and got anew from the next host that has it.
     shutil.copy(model / "model.safetensors", place / "model.safetensors")
     part = cluster.hosts.own("host002", f"/srv/models/{NAME}/.{REVISION}.part")
     shutil.copytree(model, part)
@@ -207,14 +208,13 @@ def test_a_damaged_file_is_refused_with_its_name(cluster: Cluster, model: Path) 
         file.write(b"damaged!")
     shutil.copystat(place / BIG, part / BIG)
     code, text = cluster.play()
-    assert code == 0 and "SKIPPED host002" in text and f"{BIG} is damaged" in text, text[-3000:]
-    assert cluster.has() == [name for name in cluster.hosts.names if name != "host002"]
-    assert cluster.play()[0] == 0 and same(cluster.hosts.own("host002", PLACE), model)
+    assert code == 0 and f"{BIG} is damaged" in text, text[-3000:]
+    assert cluster.has() == cluster.hosts.names and same(cluster.hosts.own("host002", PLACE), model)
 
 
 def test_shared_storage_is_verified_once_and_never_written(cluster: Cluster, model: Path) -> None:
     code, text = cluster.play(model_storage="shared")
-    assert text.count("is not there; put it on one host") == COUNT, text[-3000:]
+    assert text.count("SKIPPED") == COUNT and "is not there; put it on one host" in text, text[-3000:]
     for name in cluster.hosts.names:
         shared = cluster.hosts.own(name, PLACE)
         shared.parent.mkdir(parents=True)
@@ -223,5 +223,5 @@ def test_shared_storage_is_verified_once_and_never_written(cluster: Cluster, mod
     code, text = cluster.play("-v", model_storage="shared")
     assert code == 0 and "SKIPPED" not in text, text[-3000:]
     looked = text.split("TASK [model : Look what is there]")[1].split("TASK ")[0]
-    assert looked.count('\\"hashed\\": 0') == COUNT, looked
+    assert re.findall(r'stdout: .*"hashed": (\d+)', looked) == ["0"] * COUNT, looked
     assert {str(each): each.stat().st_mtime_ns for each in model.rglob("*")} == before
