@@ -12,6 +12,7 @@ import saboteurs
 from client import Client, prompt
 
 import saboteur_proxy
+from fastfill.lab import server
 from fastfill.lab.server import LabServer
 from fastfill.lab.spec import LabSpec
 from fastfill.proof.answers import MEAN_BOUND
@@ -19,6 +20,7 @@ from fastfill.proof.answers_compare import difference
 from fastfill.proof.answers_seen import Said
 from fastfill.proof.answers_send import TOKENS, TOP, top_of
 from fastfill.proof.sent import Attempt
+from ports import free_port
 
 Start = Callable[[LabSpec], LabServer]
 ROWS: list[dict[str, Any]] = json.loads((Path(__file__).resolve().parents[1] / "data" / "saboteurs.json").read_text())
@@ -53,6 +55,21 @@ def test_in_the_server(dense: LabServer, row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS if row.get("real")])
 def test_in_front_of_the_server(dense: LabServer, row: dict[str, Any]) -> None:
     with saboteur_proxy.running(getattr(saboteur_proxy, row["proxy"])(dense.url)) as url:
+        assert judged(url) == (row["verdict"], row["reason"], 1)
+
+
+@pytest.fixture(scope="module")
+def flag_off() -> Iterator[LabServer]:
+    """A second server, as a load balancer has it behind itself: its flag is off."""
+    with server.start(LabSpec(profile="off", port=free_port())) as running:
+        yield running
+
+
+@pytest.mark.server("saboteur dense")
+@pytest.mark.parametrize("id", ["balancer", "restart-behind-proxy"])
+def test_in_front_of_two_servers(dense: LabServer, flag_off: LabServer, id: str) -> None:
+    (row,) = (row for row in ROWS if row["id"] == id)
+    with saboteur_proxy.running(getattr(saboteur_proxy, row["proxy"])(dense.url, flag_off.url)) as url:
         assert judged(url) == (row["verdict"], row["reason"], 1)
 
 

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pytest_httpserver import HTTPServer
+from test_prove_log import LINE
 
 from fastfill.proof import gather, profiling, tracing, visit
 from fastfill.proof.answers_send import compare
@@ -324,6 +325,25 @@ def test_options_that_make_no_sense_are_usage_errors(
     ran = fastfill("prove", "--url", server.url, *words)
     assert ran.code == 2 and error in ran.err
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (b"\xff\xfe\x00\n[x] server_args=ServerArgs(random_seed=77)\ncaf\xe9\n" + LINE, "seen"),
+        (b"[x] server_args=ServerArgs(random_seed=77)\n[aiter] Load\xffKernel\n", "cannot_say"),
+        (b"\x00\xff" * 5000, "cannot_say"),
+    ],
+)
+def test_a_log_of_no_encoding_is_read_as_far_as_it_goes(
+    server: ContractServer, tmp_path: Path, log: bytes, said: str
+) -> None:
+    server.server_info = {"random_seed": 77}
+    file = tmp_path / "server.log"
+    file.write_bytes(log)
+    ran, document = prove(server.url, "--log", str(file))
+    assert (ran.code, document["verdict"], says(document, "log")[0]) == (0, "FIRED", said), says(document, "log")
+    assert "Traceback" not in ran.err
 
 
 def test_a_clock_that_jumps_neither_ends_a_proof_nor_prolongs_it(

@@ -17,11 +17,12 @@ from contract_server import HOOK, ContractServer, Stranger
 from evidence_maker import one_pass, rank
 from pytest_httpserver import HTTPServer
 
+from fastfill.errors import NotReadyError
 from fastfill.proof import gather, run, visit
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
 from fastfill.proof.server import Server
-from fastfill.proof.transport import Deadline
+from fastfill.proof.transport import Deadline, Reply, Transport
 from fastfill.proof.wire import Pass, Passes, Rank, RankPasses
 
 
@@ -425,6 +426,27 @@ def test_what_was_seen_is_said_though_the_server_goes_silent(
     finally:
         server.release.set()
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "INVALID", "control_fired")
+
+
+@pytest.mark.parametrize("path", ["/generate", "/fastfill/passes", "/fastfill/status"])
+def test_a_server_that_goes_away_or_is_too_busy_has_not_been_exercised(
+    server: ContractServer, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A queue that is full, a gateway that gives up, a server that dies: 503, and no exit code of its own."""
+    asked: list[str] = []
+    send = Transport._send
+
+    def gone(self: Transport, method: str, called: str, **more: Any) -> Reply:
+        asked.append(called)
+        if called == path and (path != "/fastfill/status" or asked.count(path) > 2):
+            raise NotReadyError("the server is not ready: HTTP 503", where=self.url + called)
+        return send(self, method, called, **more)
+
+    monkeypatch.setattr(Transport, "_send", gone)
+    ran, document = prove(server)
+    assert (ran.code, document["verdict"]) == (3, "NOT_EXERCISED")
+    assert "the server is not ready: HTTP 503" in document["summary"]
+    assert ("2 of 2 calls of the probe fired" in document["summary"]) == (path == "/fastfill/status")
 
 
 def test_a_tokenizer_that_does_not_answer_is_done_without(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +191,33 @@ def test_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (log.source, len(log.lines)) == ("journal of sglang.service", 1)
     (tmp_path / "log").write_bytes(b"")
     assert logsource.read(Source(journal="sglang.service"), 0.0).problem
+
+
+REMOTE = "/lib/systemd/systemd-journal-remote"
+
+
+@pytest.mark.skipif(
+    not (shutil.which("journalctl") and Path(REMOTE).exists()), reason="needs systemd's journal and journal-remote"
+)
+def test_the_journals_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal as journald writes it, read by journalctl: two units, and bytes that are no UTF-8."""
+    said = [("sglang", START), ("other", LINE), ("sglang", LINE), ("sglang", b"caf\xe9 \x1b[31mred\n")]
+    entries = b"".join(
+        f"__REALTIME_TIMESTAMP={1_700_000_000_000_000 + number}\n__MONOTONIC_TIMESTAMP={number + 1}\n"
+        f"_BOOT_ID={'ab' * 16}\n_MACHINE_ID={'cd' * 16}\n_SYSTEMD_UNIT={unit}.service\nMESSAGE\n".encode()
+        + struct.pack("<Q", len(line) - 1)
+        + line
+        + b"\n"
+        for number, (unit, line) in enumerate(said)
+    )
+    (tmp_path / "j").mkdir()
+    argv = [REMOTE, "-o", str(tmp_path / "j" / "x.journal"), "-"]
+    subprocess.run(argv, input=entries, check=True, capture_output=True, timeout=60)
+    fake(tmp_path, "journalctl", f'exec {shutil.which("journalctl")} -D {tmp_path}/j "$@"', monkeypatch)
+    log = logsource.read(Source(journal="sglang.service"), 0.0)
+    assert (len(log.lines), log.seed, log.reaches_start, log.undecodable) == (1, 77, True, 1)
+    assert word(judged(log))[0] == "seen"
+    assert logsource.read(Source(journal="nobody.service"), 0.0).problem
 
 
 def test_a_log_that_is_not_there_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fastfill.errors import NotReadyError
 from fastfill.proof import companion
 from fastfill.proof import visit as visiting
 from fastfill.proof.answers_send import compare, cost
@@ -34,7 +35,7 @@ def gather(server: Server, plan: Plan, deadline: Deadline, talk: Talk) -> Eviden
 
     Raises:
         UsageError: The log is not where it was said to be.
-        FastfillError: The server cannot be reached, is no SGLang server, or answers what we cannot read.
+        FastfillError: The server cannot be reached at first, is no SGLang server, or answers what we cannot read.
     """
     if "log" in plan.witnesses:
         check_log(plan.log)
@@ -105,7 +106,7 @@ def _send_and_read(visit: Visit, evidence: Evidence) -> Evidence:
     for step in steps:
         try:
             evidence = step.run(visit, evidence)
-        except TimedOut as error:
+        except (TimedOut, NotReadyError) as error:
             # What was seen so far stands; the steps behind this one would ask a server that does not answer.
             evidence = evidence.model_copy(update={"silent": silence(error)})
             talk.check("server", "fail", evidence.silent)
@@ -206,7 +207,7 @@ def _read_again(visit: Visit, evidence: Evidence) -> Evidence:
             if counters is None or settle.passed() or _caught_up(evidence):
                 return evidence
             time.sleep(POLL_S)
-    except TimedOut as error:
+    except (TimedOut, NotReadyError) as error:
         visit.talk.check("server", "fail", silence(error))
         return evidence.model_copy(update={"silent": silence(error)})
 

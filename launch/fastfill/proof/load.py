@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastfill.errors import NotReadyError
 from fastfill.proof.probe import new_rid, prompt
 from fastfill.proof.sent import Attempt
 from fastfill.proof.tally import is_ours
@@ -133,7 +134,7 @@ def load(visit: Visit, evidence: Evidence) -> Evidence:
     if not problem:
         try:
             ranks = passes_of(visit.server, group, visit.deadline, rids=tuple(rids))
-        except TimedOut as error:
+        except (TimedOut, NotReadyError) as error:
             problem = silence(error)
     found = found.model_copy(update={"problem": problem, "attempts": _attempts(rids, tokens, ranks)})
     share = measure(found)

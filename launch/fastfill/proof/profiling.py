@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
+from fastfill.errors import NotReadyError
 from fastfill.proof.server import Server
 from fastfill.proof.traces import TraceRank, read
 from fastfill.proof.transport import Deadline, TimedOut
@@ -58,7 +59,7 @@ class Profile:
             self._started = True
             timeout_s = max(LEAST_S, min(START_S, deadline.remaining()))
             return self._server.start_profile(str(self.folder), self._steps, timeout_s=timeout_s)
-        except TimedOut as error:
+        except (TimedOut, NotReadyError) as error:
             # It may have begun all the same.
             self.stop(deadline)
             return f"the profiler did not start: {error.what}"
@@ -67,7 +68,7 @@ class Profile:
         """Stop, and wait until the traces are written; whether it ran until now."""
         try:
             return self._server.stop_profile(timeout_s=max(LEAST_S, min(STOP_S, deadline.remaining())))
-        except TimedOut:
+        except (TimedOut, NotReadyError):
             return False
 
     def between(self) -> tuple[tuple[RankPasses, ...], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeVar
 
-from fastfill.errors import ExitCode, FastfillError, UsageError
+from fastfill.errors import ExitCode, FastfillError, NotReadyError, UsageError
 from fastfill.proof.counters import Counters, parse, total
 from fastfill.proof.probe import ORDINARY_IDS, PLAIN_ENGLISH, sample_text
 from fastfill.proof.transport import Reply, TimedOut, Transport
@@ -110,10 +110,10 @@ class Server:
         return len(PLAIN_ENGLISH) / len(tokens) if tokens else 1.0
 
     def _tokens(self, text: str) -> list[Any]:
-        """``/tokenize``; nothing where the server has no tokenizer, or does not answer in time."""
+        """``/tokenize``; nothing where the server has no tokenizer, or does not answer."""
         try:
             reply = self.transport.post("/tokenize", {"prompt": text, "add_special_tokens": False})
-        except TimedOut:
+        except (TimedOut, NotReadyError):
             return []
         tokens = reply.value.get("tokens") if reply.status == 200 and isinstance(reply.value, dict) else None
         return tokens if isinstance(tokens, list) else []
@@ -125,11 +125,18 @@ class Server:
             body: As ``probe.request`` builds it.
             timeout_s: How long the answer may take.
 
+        Returns:
+            The answer; a server that is gone, or too busy to take it, has refused.
+
         Raises:
             TimedOut: No answer in that time.
         """
         self.sent.append(body)
-        reply = self.transport.post("/generate", body, timeout_s=timeout_s)
+        try:
+            reply = self.transport.post("/generate", body, timeout_s=timeout_s)
+        except NotReadyError as error:
+            # A full queue is answered with 503, too.
+            return Answer(error.what)
         if reply.status != 200:
             return Answer(f"HTTP {reply.status}: {_message(reply)}")
         value = reply.value[0] if isinstance(reply.value, list) and reply.value else reply.value
@@ -145,7 +152,10 @@ class Server:
     def chat(self, body: dict[str, Any], *, timeout_s: float) -> Answer:
         """``/v1/chat/completions`` without streaming; arguments and errors as :meth:`generate`."""
         self.sent.append(body)
-        reply = self.transport.post("/v1/chat/completions", body, timeout_s=timeout_s)
+        try:
+            reply = self.transport.post("/v1/chat/completions", body, timeout_s=timeout_s)
+        except NotReadyError as error:
+            return Answer(error.what)
         if reply.status != 200:
             return Answer(f"HTTP {reply.status}: {_message(reply)}")
         try:

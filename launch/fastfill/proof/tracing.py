@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastfill.errors import NotReadyError
 from fastfill.proof.attempt import Outcome, judge
 from fastfill.proof.evidence import Attempt, Evidence
 from fastfill.proof.probe import RID_PREFIX
@@ -19,7 +20,7 @@ def trace(visit: Visit, evidence: Evidence) -> Evidence:
     profile = Profile(visit.server, visit.plan.profile_steps, visit.plan.profile_dir, visit.plan.log.container)
     try:
         found = _traced(visit, profile, targets(evidence.server.dp_size))
-    except TimedOut as error:
+    except (TimedOut, NotReadyError) as error:
         found = TraceEvidence(problem=silence(error))
     finally:
         if not profile.remove():

@@ -204,6 +204,8 @@ def _not_exercised(evidence: Evidence) -> tuple[str, str] | None:
             continue
         tried = [judge(attempt) for attempt in evidence.attempts if attempt.dp == target]
         where = "" if target is None else f" on data-parallel rank {target}"
+        if not tried and evidence.silent:
+            return "server_silent", f"no probe was sent{where}: {evidence.silent}"
         if not tried:
             return "deadline", f"no probe was sent{where} within {evidence.deadline_s:.0f} s"
         last = tried[-1]

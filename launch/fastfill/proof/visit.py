@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from fastfill.errors import FastfillError, NotReadyError
 from fastfill.proof.attempt import Outcome, judge
 from fastfill.proof.evidence import Attempt, Evidence
 from fastfill.proof.logsource import Source
@@ -124,12 +125,12 @@ def with_passes(attempt: Attempt, server: Server, deadline: Deadline) -> Attempt
     """An answered request with its passes; one whose passes the server does not tell in time is open, not unseen."""
     try:
         return attempt.model_copy(update={"ranks": passes_of(server, attempt.rid, deadline)})
-    except TimedOut as error:
+    except (TimedOut, NotReadyError) as error:
         return attempt.model_copy(update={"answer": "timed_out", "detail": silence(error)})
 
 
-def silence(error: TimedOut) -> str:
-    """What did not answer, and for how long."""
+def silence(error: FastfillError) -> str:
+    """What did not answer, and how."""
     return f"{error.what}: {error.where}"
 
 
