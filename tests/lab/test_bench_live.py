@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from fastfill.benchmark import journal, report, setup
@@ -86,14 +85,16 @@ def test_a_client_that_is_cut_off_and_a_server_that_dies_are_in_the_report(lab_s
         return sum(event["event"] == "run" for event in events)
 
     def troubles() -> None:
-        # Three runs on the fast path meet a kernel that sleeps: the second of the first block, and one of the second.
+        # Arm B's first run meets a kernel that sleeps for longer than the client waits; in its third a scheduler dies.
         wait_for(tmp_path, lambda events: any(event["event"] == "warmup" and event["arm"] == "B" for event in events))
         delay.write_text("4000")
         wait_for(tmp_path, lambda events: count(events) >= 2)
         delay.unlink()
         wait_for(tmp_path, lambda events: count(events) >= 5)
+        calls = server.call_log.stat().st_size
         delay.write_text("2000")
-        time.sleep(1.0)
+        while server.call_log.stat().st_size == calls:
+            time.sleep(0.05)
         for one in process.members(server.run.session):
             if "scheduler" in " ".join(one.cmdline()):
                 one.kill()
@@ -107,7 +108,7 @@ def test_a_client_that_is_cut_off_and_a_server_that_dies_are_in_the_report(lab_s
     finally:
         thread.join(60)
         delay.unlink(missing_ok=True)
-    assert "died" in stopped or "cannot reach" in stopped, stopped
+    assert "died during" in stopped, stopped
     assert not thread.is_alive()
     document = report.write(tmp_path)
     assert not document.complete
@@ -117,7 +118,6 @@ def test_a_client_that_is_cut_off_and_a_server_that_dies_are_in_the_report(lab_s
     assert "cut off after 8 s" in void[f"{cell.name}-ab001-1B"], void
     assert any("the server died" in why for why in void.values()), void
     assert any("stopped" in line for line in document.interruptions)
-    assert not psutil.pid_exists(server.pid) or not server.alive() or server.stop() is None
 
 
 @pytest.mark.server("off")

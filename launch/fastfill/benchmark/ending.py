@@ -52,4 +52,4 @@ def closing(*ends: Callable[[], None]) -> Iterator[None]:
 
 def _tell(error: BaseException) -> None:
     lines = error.lines() if isinstance(error, FastfillError) else [f"error: {error!r}"]
-    output.talk("\n".join(["bench: and then:", *lines]))
+    output.talk("\n".join(["bench: and while it was ended:", *lines]))
