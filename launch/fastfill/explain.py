@@ -84,12 +84,17 @@ def _offline(
 ) -> Facts:
     import os
 
+    from fastfill import output
     from fastfill.explaining import aiter as aiter_side
     from fastfill.explaining import launch, releases, scales, source
     from fastfill.explaining.facts import Facts
     from fastfill.explaining.scheduler import schedule
+    from fastfill.serving import arguments
 
     release = releases.release(sglang) if sglang else releases.stack(stack or releases.stacks()[0])
+    if unchecked := arguments.unchecked(release.sglang):
+        output.talk(unchecked)
+    arguments.require(flags, release.sglang, "SGLang's flags")
     found = source.model(model, os.environ)
     asked = launch.from_flags(flags, tp=tp, dp=dp)
     return Facts(

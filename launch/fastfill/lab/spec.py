@@ -45,13 +45,15 @@ class LabSpec:
         """Refuse what cannot be.
 
         Raises:
-            UsageError: An unknown stack, profile or model, a model whose config.json names no layers, or a
+            UsageError: An unknown stack, profile, model or flag, a model whose config.json names no layers, or a
                 tensor-parallel size that the lab does not do.
         """
-        from fastfill.serving import profile
+        from fastfill.serving import arguments, profile
 
-        stacks.find(self.stack)
+        release = stacks.find(self.stack).sglang
         profile.load(self.profile)
+        if not {"all", "flag_unknown"} & set(self.allow):
+            arguments.require(self.flags, release, "the flags after --")
         if self.model not in models.VARIANTS and not (Path(self.model) / "config.json").is_file():
             raise UsageError(
                 f"there is no model {self.model}",

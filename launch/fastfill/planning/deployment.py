@@ -16,6 +16,7 @@ from fastfill.planning.assumptions import Assumptions
 from fastfill.planning.candidate import Candidate
 from fastfill.planning.figures import Model, weights
 from fastfill.planning.rules import FIRST_RATIO, Rules, Settings, rules
+from fastfill.serving import arguments
 from fastfill.serving import memory as sizing
 from fastfill.serving.flags import parse
 from fastfill.serving.model import read
@@ -153,6 +154,7 @@ def read_deployment(
     if policy != "fcfs":
         raise UsageError(f"--schedule-policy {policy} is not modelled", where="SGLang's flags", next_step="use fcfs")
     release = releases.stack(stack)
+    arguments.require([*(f"--{name}" for name in profile.flags), *words], release.sglang, "SGLang's flags")
     found = source.model(model, os.environ)
     asked = launch.from_flags([w for name, value in merged.items() for w in _words(name, value)], tp=tp, dp=None)
     full = found.shape.layers[0]

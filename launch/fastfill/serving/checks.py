@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from fastfill.explaining.facts import rank_heads
+from fastfill.serving import arguments
 from fastfill.serving.model import ModelFacts
 from fastfill.serving.settings import Settings
 from sglang_fastfill.conditions import (
@@ -86,6 +87,7 @@ def _chunk(settings: Settings) -> int:
 
 def _always(settings: Settings, installed: Installed) -> Iterator[Finding]:
     """What is wrong whether or not the path is wanted."""
+    yield from _names(settings, installed)
     chunk, page = _chunk(settings), settings.number("page-size", 1)
     dp = settings.number("dp-size", 1) if settings.given("enable-dp-attention") else 1
     each = chunk // dp if chunk > 0 else chunk
@@ -117,6 +119,17 @@ def _always(settings: Settings, installed: Installed) -> Iterator[Finding]:
         yield Finding("config_file", "warn", "the settings in the --config file are not checked", "use flags")
     if page == 64 and settings.env.get("SGLANG_AITER_PAGED_PREFILL_ASM", "1").lower() in ("1", "true"):
         yield from _paged(installed)
+
+
+def _names(settings: Settings, installed: Installed) -> Iterator[Finding]:
+    """Flags that SGLang's parser would refuse, or that nobody here can judge."""
+    release = (installed.sglang or "").partition("+")[0]
+    if unchecked := arguments.unchecked(release):
+        yield Finding("flags_not_checked", "note", unchecked, "look at SGLang's own help for the release")
+    words = (flag.words[0] for flag in settings.flags)
+    for one in arguments.misspelt(words, release):
+        fix = f"write {one.meant[0]}" if one.meant else "leave it out"
+        yield Finding("flag_unknown", "refuse", one.says(arguments.whose(release)), fix)
 
 
 def _paged(installed: Installed) -> Iterator[Finding]:
