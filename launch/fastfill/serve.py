@@ -87,7 +87,7 @@ def serve(
         from fastfill.serving.document import describe
 
         output.document(describe(request.profile.name, launch))
-    _refuse(launch, request.profile.name)
+    _refuse(launch, request.profile.name, documented=json)
     if json:
         return
     if print_:
@@ -114,16 +114,18 @@ def _say(launch: Launch) -> None:
             output.talk(f"{finding.severity}: [{finding.id}] {finding.what}; {finding.fix}")
 
 
-def _refuse(launch: Launch, profile: str) -> None:
+def _refuse(launch: Launch, profile: str, *, documented: bool) -> None:
     refused = [finding for finding in launch.findings if finding.severity == "refuse"]
     if refused:
         ids = " ".join(f"--allow {id}" for id in dict.fromkeys(finding.id for finding in refused))
-        raise UsageError(
+        error = UsageError(
             f"{len(refused)} setting(s) contradict what profile {profile} is for",
             where=", ".join(dict.fromkeys(finding.id for finding in refused)),
             detail="\n".join(f"[{finding.id}] {finding.what}\n  fix: {finding.fix}" for finding in refused),
             next_step=f"change them, use profile off, or start all the same with {ids}",
         )
+        error.documented = documented
+        raise error
 
 
 def _run(launch: Launch, *, allowed: list[str], secrets: dict[str, str], checked: bool) -> None:
