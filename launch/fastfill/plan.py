@@ -28,7 +28,9 @@ def plan(
     tp: Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel size.")] = 1,
     stack: Annotated[str, typer.Option("--stack", help="Which SGLang: one of our stacks.")] = "sglang-0.5.16",
     gpu: Annotated[str, typer.Option("--gpu", help="Whose published figures: mi350x or mi355x.")] = "mi350x",
-    calibration: Annotated[Path | None, typer.Option(help="From `fastfill plan calibrate`, instead of them.")] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(help="Measured instead: plan calibrate's file, or bench's report.json.")
+    ] = None,
     objective: Annotated[str, typer.Option(help=f"One of {', '.join(OBJECTIVES)}.")] = "ttft_p99",
     candidate: Annotated[
         list[str] | None, typer.Option("--candidate", help="chunk=-1,max_prefill=65536[,radix=off][,path=on].")

@@ -73,7 +73,8 @@ def test_calibrate_and_plan_with_it(served: LabServer, folder: Path) -> None:
     assert document["blocking"]
     assert document["seconds"]["decode"] > 0
     assert document["seconds"]["token"] + document["seconds"]["pair_fast"] > 0
-    assert {one["fast"] for one in document["prefills"]} == {True, False}
+    assert {one["fast"] for one in document["prefills"]} >= {1.0, 0.0}
+    assert sum(not one["client"] for one in document["prefills"]) > 3
     (log,) = (folder / "requests").glob("*.log")
     argv = [sys.executable, "-m", "fastfill", "plan", "--trace", str(log), "--model", str(served.model_dir)]
     argv += ["--calibration", str(constants), "--assume", "kv_tokens=32768", "--assume", "max_running=16", "--json"]

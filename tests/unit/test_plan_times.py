@@ -13,6 +13,7 @@ from fastfill.errors import UsageError
 from fastfill.planning import calibrate, figures, published
 from fastfill.planning.assumptions import Assumptions
 from fastfill.planning.candidate import Candidate
+from fastfill.planning.constants import Decode, Prefill, alone, fitted
 from fastfill.planning.evaluate import Tried, recommend
 from fastfill.planning.fit import fit
 from fastfill.planning.simulate import Outcome, Refused
@@ -34,16 +35,25 @@ def test_fit_gives_nothing_negative() -> None:
     assert fit([(1.0, 0.0)], [0.5]) == [0.5, 0.0]
 
 
+def test_fit_leaves_out_what_no_measurement_can_tell() -> None:
+    """The second column is twice the first and the third is their sum: only the first is known."""
+    assert fit([(1.0, 2.0, 3.0), (2.0, 4.0, 6.0)], [0.5, 1.0]) == pytest.approx([0.5, 0.0, 0.0])
+    rows = [(1.0, 4.0, 4.0 * 100), (1.0, 4.0, 4.0 * 900)]
+    assert fit(rows, [0.02 + 4e-4, 0.02 + 36e-4]) == pytest.approx([0.02, 0.0, 1e-6])
+
+
 def measured(both: bool) -> calibrate.Measured:
     real = Times(pass_=0.012, token=4e-5, pair_fast=1e-8, pair_slow=3e-8, decode=0.010, row=0.002, cached=1e-7)
     found = calibrate.Measured()
     for size in (64, 256, 1024, 4096):
         for fast in (True, False) if both else (True,):
             pairs = size * size / 2
-            found.prefills.append((size, fast, 0.02 + 4e-5 * size + (1e-8 if fast else 3e-8) * pairs))
+            seconds = 0.02 + 4e-5 * size + (1e-8 if fast else 3e-8) * pairs
+            found.prefills.append(alone(size, float(fast), seconds))
     for rows in (1, 2, 4, 8):
         for context in (64, 1024):
-            found.decodes.append((rows, rows * context, real.decode + real.row * rows + real.cached * rows * context))
+            seconds = real.decode + real.row * rows + real.cached * rows * context
+            found.decodes.append(Decode(rows, rows * context, seconds))
     return found
 
 
@@ -59,6 +69,28 @@ def test_a_calibration_is_read_back(tmp_path: Path) -> None:
     assert found.times.row == pytest.approx(0.002, rel=1e-3)
     assert found.times.pass_ + found.times.answer == pytest.approx(0.02, rel=1e-3)
     assert document["fit"]["worst_error"] < 0.01
+
+
+def test_short_prompts_together_tell_linear_work_from_attention() -> None:
+    """On a CPU nearly all is linear: a few noisy lengths alone would put it down to attention."""
+    real = Times(pass_=0.06, token=1e-3, pair_fast=1.6e-7, pair_slow=1.6e-7, decode=0.01, row=0.01, cached=0.0)
+    noisy = [(64, 1, 1.1), (128, 1, 0.85), (256, 1, 0.9), (512, 1, 1.1), (256, 4, 1.05), (512, 8, 0.95), (512, 4, 1.0)]
+    prefills = []
+    for tokens, prompts, noise in noisy:
+        pairs = tokens**2 / 2 / prompts
+        seconds = noise * (0.05 + real.pass_ + real.token * tokens + real.pair_fast * pairs)
+        prefills.append(Prefill(tokens, pairs, 0.0, seconds))
+        if prompts == 1:
+            prefills.append(Prefill(tokens, 0.0, pairs, seconds))
+    for tokens, noise in ((1000, 1.1), (980, 0.9), (400, 1.0), (60, 1.05)):
+        seconds = noise * (real.pass_ + real.token * tokens + real.pair_slow * tokens**2 / 4)
+        prefills.append(Prefill(tokens, 0.0, tokens**2 / 4, seconds, client=False))
+    found = fitted(prefills, [Decode(rows, 0, 0.01 + 0.01 * rows) for rows in (1, 4, 16)], blocking=False).seconds
+    assert found["pass"] == pytest.approx(0.06, rel=0.4)
+    for tokens, prompts in ((1000, 6), (1000, 1), (300, 3)):
+        wanted = real.pass_ + real.token * tokens + real.pair_fast * tokens**2 / 2 / prompts
+        told = found["pass"] + found["token"] * tokens + found["pair_fast"] * tokens**2 / 2 / prompts
+        assert told == pytest.approx(wanted, rel=0.25), (tokens, prompts)
 
 
 def test_a_rate_that_was_not_seen_is_the_published_one_and_says_so() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import random
+import statistics
 import time
 import uuid
 from collections.abc import Callable
@@ -12,14 +14,17 @@ from datetime import datetime, timezone
 from typing import Any
 
 from fastfill.errors import NotReadyError
-from fastfill.planning.figures import SCHEMA, table
-from fastfill.planning.fit import fit
+from fastfill.planning.constants import Decode, Prefill, fitted
+from fastfill.planning.figures import SCHEMA
 from fastfill.proof.server import Server
+from fastfill.proof.wire import Pass
 from sglang_fastfill.conditions import FALLBACK_RID_PREFIX
 
 _pick = random.SystemRandom()
-_REPEATS = 3
-_ROWS = (1, 2, 4, 8)
+_REPEATS = 5
+_TOGETHER = (4, 8)
+_SHORTEST = 64
+_ROWS = (1, 4, 16)
 _SHORT, _LONG = 8, 40
 _CONTEXTS = (32, 1024)
 
@@ -29,13 +34,13 @@ class Measured:
     """What was measured, in seconds.
 
     Attributes:
-        prefills: Tokens of a prompt, whether it took the fast path, and the shortest time to one token of answer.
-        decodes: Sequences at once, tokens in the cache of all together, and one decode step's time.
+        prefills: Prompts of many lengths, alone and together, each the median of its repetitions.
+        decodes: Sequences at once, tokens in the cache of all together, and one decode step's time, likewise.
         paths_told: Whether the server told which path each prompt took.
     """
 
-    prefills: list[tuple[int, bool, float]] = field(default_factory=list)
-    decodes: list[tuple[int, int, float]] = field(default_factory=list)
+    prefills: list[Prefill] = field(default_factory=list)
+    decodes: list[Decode] = field(default_factory=list)
     paths_told: bool = True
 
 
@@ -59,19 +64,23 @@ class Calibration:
         measured = Measured()
         longest = self._longest()
         sizes = [n for n in (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536) if n < longest][-8:]
-        self._prefill(sizes[0], "")
+        self._prefill(sizes[0], "", 1)
         for size in sizes:
-            self._say(f"prompts of {size} tokens")
-            for prefix in ("", FALLBACK_RID_PREFIX):
-                best = min((self._prefill(size, prefix) for _ in range(_REPEATS)), key=lambda found: found[1])
-                if not prefix or not best[0]:
-                    measured.prefills.append((size, best[0], best[1]))
+            # Short prompts in one pass have a long one's tokens without its attention: that tells the two apart.
+            for prompts in (1, *(n for n in _TOGETHER if size // n >= _SHORTEST)):
+                for prefix in ("", FALLBACK_RID_PREFIX) if prompts == 1 else ("",):
+                    self._add(measured, size, prompts, prefix)
+        if self._blocking():
+            # Where passes follow each other without overlap, the server's own clock tells what each takes.
+            self._say(f"{_TOGETHER[-1]} prompts, {sizes[-1] * _TOGETHER[-1]} tokens in several passes")
+            for _ in range(_REPEATS):
+                measured.prefills += self._inside(sizes[-1], _TOGETHER[-1])
         for rows in _ROWS:
             for context in _CONTEXTS:
-                if context + _LONG < longest:
+                if context + _LONG < longest and rows <= self._places():
                     self._say(f"decode: {rows} sequences of {context} tokens")
-                    step = min(self._decode(rows, context) for _ in range(_REPEATS))
-                    measured.decodes.append((rows, rows * (context + (_SHORT + _LONG) // 2), step))
+                    step = statistics.median(self._decode(rows, context) for _ in range(_REPEATS))
+                    measured.decodes.append(Decode(rows, rows * (context + (_SHORT + _LONG) // 2), step))
         measured.paths_told = self._told
         return document(measured, self._facts.model_path, self._server.url, self._facts.version, self._blocking())
 
@@ -85,10 +94,16 @@ class Calibration:
         bounds.append(int(self._server.info.get("max_total_num_tokens") or 1 << 30) // max(_ROWS))
         return max(min(bounds) - _LONG - 16, 256)
 
-    def _send(self, size: int, new: int, rid: str) -> float:
+    def _places(self) -> int:
+        """Requests that run at once."""
+        return int(self._server.info.get("max_running_requests") or 1 << 30)
+
+    def _send(self, size: int, new: int, rids: list[str]) -> float:
+        """Seconds until every prompt of ``size`` tokens is answered; several are one request to the server."""
+        prompts = [_pick.choices(self._ids, k=size) for _ in rids]
         body = {
-            "input_ids": _pick.choices(self._ids, k=size),
-            "rid": rid,
+            "input_ids": prompts if len(rids) > 1 else prompts[0],
+            "rid": rids if len(rids) > 1 else rids[0],
             "sampling_params": {"temperature": 0, "max_new_tokens": new, "ignore_eos": True},
         }
         began = time.perf_counter()
@@ -102,17 +117,47 @@ class Calibration:
             )
         return spent
 
-    def _prefill(self, size: int, prefix: str) -> tuple[bool, float]:
-        """Whether a prompt took the fast path, and the time until its only token."""
-        rid = f"{prefix}plan-{uuid.uuid4().hex}"
-        spent = self._send(size, 1, rid)
-        passes = self._server.passes(rid)
-        found = [one for rank in passes.ranks for one in rank.passes] if passes is not None else []
-        if not found:
+    def _add(self, measured: Measured, size: int, prompts: int, prefix: str) -> None:
+        """The one of the median time; none where the fallback was asked for and not taken."""
+        self._say(f"{prompts} prompt{'s' if prompts > 1 else ''}, {size} tokens")
+        found = sorted((self._prefill(size, prefix, prompts) for _ in range(_REPEATS)), key=lambda one: one.seconds)
+        typical = found[len(found) // 2]
+        if not (prefix and typical.fast):
+            measured.prefills.append(typical)
+
+    def _prefill(self, size: int, prefix: str, prompts: int) -> Prefill:
+        """Prompts of ``size`` tokens together until their only token, in one pass."""
+        rids = [f"{prefix}plan-{uuid.uuid4().hex}" for _ in range(prompts)]
+        each = size // prompts
+        spent = self._send(each, 1, rids)
+        found = self._passes(rids)
+        fast, slow = (sum(pairs) for pairs in zip(*map(_pairs, found), strict=True)) if found else (0.0, 0.0)
+        if sum(sum(one.extend) for one in found) != each * prompts:
+            # No ring of passes, or others' requests in ours.
             self._told = False
-            return not prefix, spent
-        calls = [call for one in found for call in one.calls]
-        return bool(calls) and all(call.kernel == "asm" and call.head_dim == 256 for call in calls), spent
+            pairs = prompts * each * each / 2
+            fast, slow = (0.0, pairs) if prefix else (pairs, 0.0)
+        return Prefill(each * prompts, fast, slow, spent)
+
+    def _inside(self, size: int, prompts: int) -> list[Prefill]:
+        """Passes that follow each other at once, each from the end of the one before it, by the server's clock."""
+        rids = [f"plan-{uuid.uuid4().hex}" for _ in range(prompts)]
+        self._send(size, 1, rids)
+        found = self._passes(rids)
+        return [
+            Prefill(sum(one.extend), *_pairs(one), one.time - before.time, client=False)
+            for before, one in itertools.pairwise(found)
+            if one.number == before.number + 1 and one.time > before.time
+        ]
+
+    def _passes(self, rids: list[str]) -> list[Pass]:
+        """The prefill passes of one rank in which one of the requests was, in order."""
+        found: dict[int, Pass] = {}
+        for rid in rids:
+            passes = self._server.passes(rid)
+            for rank in passes.ranks[:1] if passes is not None else ():
+                found |= {one.number: one for one in rank.passes if not one.draft and one.is_prefill}
+        return [found[number] for number in sorted(found)]
 
     def _decode(self, rows: int, context: int) -> float:
         """One step's time: a long answer less a short one, of ``rows`` prompts at once."""
@@ -120,32 +165,24 @@ class Calibration:
         with concurrent.futures.ThreadPoolExecutor(rows) as pool:
             for new in (_SHORT, _LONG):
                 began = time.perf_counter()
-                list(pool.map(lambda _, new=new: self._send(context, new, f"plan-{uuid.uuid4().hex}"), range(rows)))
+                list(pool.map(lambda _, new=new: self._send(context, new, [f"plan-{uuid.uuid4().hex}"]), range(rows)))
                 spent.append(time.perf_counter() - began)
         return max((spent[1] - spent[0]) / (_LONG - _SHORT), 1e-6)
 
 
+def _pairs(one: Pass) -> tuple[float, float]:
+    """A pass's query-key pairs on the fast path and off it."""
+    pairs = sum(e * (p + e / 2) for p, e in zip(one.prefix, one.extend, strict=True))
+    fast = bool(one.calls) and all(call.kernel == "asm" and call.head_dim == 256 for call in one.calls)
+    return (pairs, 0.0) if fast else (0.0, pairs)
+
+
 def document(measured: Measured, model: str, url: str, sglang: str, blocking: bool) -> dict[str, Any]:
     """Fit the constants, and say how well they fit."""
-    decode, row, cached = fit([(1.0, r, c) for r, c, _ in measured.decodes], [s for *_, s in measured.decodes])
-    rows = [(1.0, n, n * n / 2 if fast else 0.0, 0.0 if fast else n * n / 2) for n, fast, _ in measured.prefills]
-    first, token, fast, slow = fit(rows, [s for *_, s in measured.prefills])
-    both = {fast_one for _, fast_one, _ in measured.prefills}
-    notes = []
-    if both == {True}:
-        slow = fast * table()["path"]["fast_ratio"]
-        notes.append("no prompt took the fallback: its rate is the fast path's over the published ratio")
-    elif both == {False}:
-        fast = slow / table()["path"]["fast_ratio"]
-        notes.append("no prompt took the fast path: its rate is the fallback's times the published ratio")
+    found = fitted(measured.prefills, measured.decodes, blocking=blocking)
+    notes = list(found.notes)
     if not measured.paths_told:
         notes.append("the server does not tell which path a prompt took: it is taken to be the fast one")
-    # A pass of one token costs what a decode step does; the rest of the first token's time is the way to the client.
-    own = min(decode + row, first)
-    # Where the scheduler waits for a pass, it tells the answer only after the next one, a decode step for nobody.
-    late = decode + row if blocking else 0.0
-    predicted = [first + token * n + (fast if on else slow) * n * n / 2 for n, on, _ in measured.prefills]
-    errors = [abs(p - s) / s for p, (*_, s) in zip(predicted, measured.prefills, strict=True)]
     return {
         "schema": SCHEMA,
         "url": url,
@@ -153,18 +190,12 @@ def document(measured: Measured, model: str, url: str, sglang: str, blocking: bo
         "sglang": sglang,
         "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "blocking": blocking,
-        "seconds": {
-            "pass": own,
-            "token": token,
-            "pair_fast": fast,
-            "pair_slow": slow,
-            "decode": decode,
-            "row": row,
-            "cached": cached,
-            "answer": max(first - own - late, 0.0),
-        },
-        "fit": {"mean_error": round(sum(errors) / len(errors), 4), "worst_error": round(max(errors), 4)},
+        "seconds": found.seconds,
+        "fit": {"mean_error": round(found.mean_error, 4), "worst_error": round(found.worst_error, 4)},
         "notes": notes,
-        "prefills": [{"tokens": n, "fast": on, "seconds": round(s, 6)} for n, on, s in measured.prefills],
-        "decodes": [{"rows": r, "context": c, "seconds": round(s, 6)} for r, c, s in measured.decodes],
+        "prefills": [
+            {"tokens": one.tokens, "client": one.client, "fast": round(one.share, 4), "seconds": round(one.seconds, 6)}
+            for one in measured.prefills
+        ],
+        "decodes": [{**one._asdict(), "seconds": round(one.seconds, 6)} for one in measured.decodes],
     }

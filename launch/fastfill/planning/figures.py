@@ -152,31 +152,39 @@ def published(model: Model, gpu_name: str, ranks: int, assumptions: Assumptions)
 
 
 def calibrated(file: Path) -> TimeModel:
-    """Constants that ``fastfill plan calibrate`` measured.
+    """Constants that ``fastfill plan calibrate`` measured, or that a report of ``fastfill bench ab`` tells.
 
     Raises:
         UsageError: It is no such file.
     """
+    from fastfill.planning import benchreport
+
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
+        if document["schema"] == benchreport.SCHEMA:
+            return benchreport.times(document, file)
         if document["schema"] != SCHEMA:
             raise ValueError(f"its schema is {document['schema']}")
-        constants = document["seconds"]
-        times = Times(
-            pass_=constants["pass"],
-            token=constants["token"],
-            pair_fast=constants["pair_fast"],
-            pair_slow=constants["pair_slow"],
-            decode=constants["decode"],
-            row=constants["row"],
-            cached=constants["cached"],
-            answer=constants["answer"],
-        )
         source = f"measured at {document['url']} ({document['model']}) on {document['measured'][:10]}"
+        times = constants(document["seconds"])
         return TimeModel(times, source, measured=True, blocking=bool(document["blocking"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"this is no calibration: {error}",
             where=str(file),
-            next_step="fastfill plan calibrate --url URL --out FILE",
+            next_step="fastfill plan calibrate --url URL --out FILE, or the report.json of fastfill bench ab",
         ) from None
+
+
+def constants(seconds: dict[str, float]) -> Times:
+    """The time model from its constants by name, as a calibration's file has them."""
+    return Times(
+        pass_=seconds["pass"],
+        token=seconds["token"],
+        pair_fast=seconds["pair_fast"],
+        pair_slow=seconds["pair_slow"],
+        decode=seconds["decode"],
+        row=seconds["row"],
+        cached=seconds["cached"],
+        answer=seconds["answer"],
+    )

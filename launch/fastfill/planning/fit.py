@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_DEPENDENT = 1e-9
+
 
 def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
     """Constants that explain measured durations best, each weighted by its inverse.
@@ -13,10 +15,11 @@ def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float
         seconds: What was measured.
 
     Returns:
-        One constant a column; one that would be negative, or that no measurement has, is 0.
+        One constant a column. One that would be negative is 0, and so is one that no measurement has, or none can
+        tell from the columns before it.
     """
     count = len(rows[0])
-    used = [column for column in range(count) if any(row[column] for row in rows)]
+    used = _independent(rows, seconds)
     while used:
         found = _solve(rows, seconds, used)
         worst = min(range(len(used)), key=lambda at: found[at])
@@ -27,6 +30,23 @@ def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float
             return result
         del used[worst]
     return [0.0] * count
+
+
+def _independent(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[int]:
+    """The columns of which none is a sum of multiples of those before it, by Gram and Schmidt's way."""
+    kept: list[int] = []
+    basis: list[list[float]] = []
+    for column in range(len(rows[0])):
+        vector = [row[column] / measured for row, measured in zip(rows, seconds, strict=True)]
+        whole = sum(value * value for value in vector)
+        for unit in basis:
+            share = sum(a * b for a, b in zip(vector, unit, strict=True))
+            vector = [a - share * b for a, b in zip(vector, unit, strict=True)]
+        rest = sum(value * value for value in vector)
+        if rest > whole * _DEPENDENT:
+            kept.append(column)
+            basis.append([value / rest**0.5 for value in vector])
+    return kept
 
 
 def _solve(rows: Sequence[Sequence[float]], seconds: Sequence[float], used: list[int]) -> list[float]:
@@ -43,8 +63,6 @@ def _solve(rows: Sequence[Sequence[float]], seconds: Sequence[float], used: list
     for i in range(size):
         pivot = max(range(i, size), key=lambda k: abs(matrix[k][i]))
         matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
-        if abs(matrix[i][i]) < 1e-12:
-            matrix[i][i] = 1e-12
         for k in range(size):
             if k != i:
                 factor = matrix[k][i] / matrix[i][i]
