@@ -1,10 +1,12 @@
 """Does the planner make the batches that the real scheduler makes? Step by step, on random traces.
 
-    python bench/plan_fidelity.py [--stack sglang-0.5.16] [--traces 48] [--port 34000] [--keep FOLDER] [--out FILE]
+    python bench/plan_fidelity.py [--stack sglang-0.5.16] [--traces 56] [--port 34000] [--keep FOLDER] [--out FILE]
+    python bench/plan_fidelity.py --keep tests/data/plan --reuse [--stack ...] [--out FILE]
 
 Real lab servers with different flags, overlap scheduling on, log each step. The log is replayed: every batch is
 compared as a multiset of (request, prefix, extend), and the free tokens of the KV pool before it. One server serves
-several traces, its caches and queues going on.
+several traces, its caches and queues going on. What real servers logged for the committed result lies in
+tests/data/plan, and every test run replays it; ``--reuse`` does so here, and starts no server.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ SOURCES = (
     "launch/fastfill/planning/steplog.py",
 )
 OFF = ("--disable-radix-cache",)
+SCARCE = ("--max-total-tokens", "1024", "--schedule-conservativeness", "0.05")
 VARIANTS: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
     ("chunk 512, radix", ("--chunked-prefill-size", "512"), {}),
     ("no chunks, radix", ("--chunked-prefill-size", "-1", "--max-prefill-tokens", "1024"), {}),
@@ -57,11 +60,26 @@ VARIANTS: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
         {"gap": 0.05},
     ),
     (
-        "memory runs out, chunk 512, radix",
-        ("--chunked-prefill-size", "512", "--max-total-tokens", "3072", "--schedule-conservativeness", "0.05"),
-        {"new": 400, "gap": 0.02, "longest": 600},
+        "memory runs out, chunk 256, radix",
+        ("--chunked-prefill-size", "256", *SCARCE),
+        {"new": 150, "gap": 0.02, "longest": 200, "fixed": 0.0},
+    ),
+    (
+        "memory runs out, no chunks, radix",
+        ("--chunked-prefill-size", "-1", *SCARCE),
+        {"new": 150, "gap": 0.02, "longest": 150, "fixed": 0.0},
+    ),
+    (
+        "memory runs out, no chunks, no radix",
+        ("--chunked-prefill-size", "-1", *SCARCE, *OFF),
+        {"new": 150, "gap": 0.02, "longest": 150, "fixed": 0.0},
     ),
     ("linear-attention layers, chunk 512, radix", ("--chunked-prefill-size", "512"), {"model": "hybrid", "gap": 0.2}),
+    (
+        "linear-attention layers, no chunks, radix",
+        ("--chunked-prefill-size", "-1", "--max-prefill-tokens", "1024"),
+        {"model": "hybrid", "gap": 0.05, "longest": 900, "new": 80},
+    ),
 )
 
 
@@ -85,12 +103,12 @@ def run(flags: tuple[str, ...], options: dict[str, Any], seeds: list[int], stack
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="sglang-0.5.16")
-    parser.add_argument("--traces", type=int, default=54, help="how many, divided over the variants")
+    parser.add_argument("--traces", type=int, default=56, help="how many, divided over the variants")
     parser.add_argument("--variant", type=int, action="append", help="only these, by number")
     parser.add_argument("--port", type=int, default=34000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="where the logs go [a temporary folder]")
-    parser.add_argument("--reuse", action="store_true", help="replay the logs that are there; run only what has none")
+    parser.add_argument("--reuse", action="store_true", help="replay the logs that are kept; start no server")
     parser.add_argument("--out", type=Path, help="write the result file here")
     arguments = parser.parse_args()
     place = tempfile.TemporaryDirectory()
@@ -102,8 +120,12 @@ def main() -> None:
         if arguments.variant and number not in arguments.variant:
             continue
         log = (kept / f"{arguments.stack}-{number}.jsonl").resolve()
-        seeds = [arguments.seed * 1000 + number * 100 + k for k in range(each)]
-        if not (arguments.reuse and log.is_file()):
+        if arguments.reuse:
+            log = log if log.is_file() else log.with_suffix(".jsonl.gz")
+            if not log.is_file():
+                continue
+        else:
+            seeds = [arguments.seed * 1000 + number * 100 + k for k in range(each)]
             run(flags, options, seeds, arguments.stack, arguments.port, log)
         rules, settings, lines = steplog.read(log)
         found = steplog.replay(rules, settings, lines)
@@ -128,7 +150,7 @@ def main() -> None:
         stamp.write(
             arguments.out,
             "fastfill.plan_fidelity/1",
-            f"python bench/plan_fidelity.py --stack {arguments.stack} --out {arguments.out}",
+            " ".join(["python bench/plan_fidelity.py", *sys.argv[1:]]),
             list(SOURCES),
             sglang=arguments.stack.removeprefix("sglang-"),
             traces=sum(row["traces"] for row in rows),

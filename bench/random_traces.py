@@ -26,8 +26,17 @@ class Sent(NamedTuple):
     ignore_eos: bool
 
 
-def trace(seed: int, *, requests: int = 14, longest: int = 1500, gap: float = 0.1, new: int = 24) -> list[Sent]:
-    """A trace of its own for each seed; every third request starts as an earlier one does, some are repeats."""
+def trace(
+    seed: int, *, requests: int = 14, longest: int = 1500, gap: float = 0.1, new: int = 24, fixed: float = 0.6
+) -> list[Sent]:
+    """A trace of its own for each seed; every third request starts as an earlier one does, some are repeats.
+
+    Args:
+        longest: Tokens of a prompt at most.
+        gap: Mean seconds between two arrivals that are not at once.
+        new: Tokens of an answer at most.
+        fixed: How probable it is that all of them set ignore_eos; else three of ten do.
+    """
     generator = random.Random(seed)
 
     def fresh(length: int) -> list[int]:
@@ -36,7 +45,7 @@ def trace(seed: int, *, requests: int = 14, longest: int = 1500, gap: float = 0.
     shared = [fresh(generator.randrange(32, longest // 2)) for _ in range(3)]
     sent: list[Sent] = []
     at = 0.0
-    eos = generator.random() < 0.6
+    eos = generator.random() < fixed
     for _ in range(requests):
         draw = generator.random()
         if draw < 0.12 and sent:

@@ -90,14 +90,20 @@ def test_every_release_did_what_explain_says() -> None:
     assert {row["predicted"] for row in document["rows"]} == {"fires", "conditional", "never", "crashes", "wrong"}
 
 
-@pytest.mark.parametrize(("release", "traces"), [("0.5.16", 36), ("0.5.23", 6)])
+@pytest.mark.parametrize(("release", "traces"), [("0.5.16", 40), ("0.5.23", 6)])
 def test_the_planner_makes_the_batches_of_the_real_scheduler(release: str, traces: int) -> None:
-    document = json.loads((ROOT / "results" / f"plan-fidelity-{release}.json").read_text())
-    assert document["sglang"] == release
-    assert document["traces"] >= traces
-    assert all(row["overlap"] and row["mismatches"] == 0 for row in document["rows"])
-    for what in ("split", "radix_hits"):
-        assert sum(row[what] for row in document["rows"]) >= 40
+    """Split prompts, cached prefixes, a KV pool that runs out, linear-attention layers: every batch the same."""
+    result = document(f"plan-fidelity-{release}")
+    assert result["sglang"] == release
+    assert result["traces"] == sum(row["traces"] for row in result["rows"]) >= traces
+    assert all(row["overlap"] and row["mismatches"] == 0 for row in result["rows"])
+    for what, least in (("split", 40), ("radix_hits", 40)):
+        assert sum(row[what] for row in result["rows"]) >= least
+    if release != "0.5.16":
+        return
+    assert sum(row["retractions"] for row in result["rows"]) >= 5
+    linear = [row for row in result["rows"] if row["variant"].startswith("linear-attention")]
+    assert sum(row["radix_hits"] for row in linear) >= 5
 
 
 def document(name: str) -> dict[str, Any]:
