@@ -66,6 +66,39 @@ def test_the_recommendation_is_the_best_of_the_table(objective: str) -> None:
     assert score(best) >= top - abs(top) * 0.011
 
 
+@pytest.mark.parametrize(("stack", "parts"), [("sglang-0.5.16", True), ("sglang-0.5.23", False)])
+def test_the_reason_says_where_coverage_and_the_objective_part_ways(stack: str, parts: bool) -> None:
+    """bf16 weights: a pass of 60000 tokens leaves a small KV pool. From 0.5.19 on split prompts stay on the path."""
+    words = ("plan", "--model", MODEL, "--tp", "4", "--stack", stack, "--json")
+    words += ("--workload", "isl=60000,osl=600,conc=16,requests=64")
+    words += ("--candidate", "chunk=32768,max_prefill=32768,radix=off", "--candidate", "chunk=-1,radix=off")
+    document = json.loads(run(*words).out)
+    chunked, whole = document["candidates"]
+    assert chunked["ttft_ms"]["p99"] < 0.9 * whole["ttft_ms"]["p99"]
+    assert whole["kv_peak_tokens"] > 0.9 * whole["kv_pool_tokens"]
+    assert document["recommended"]["flags"][1] == "32768"
+    why = document["recommended"]["why"]
+    assert ("coverage and this objective part ways" in why) is parts
+    if parts:
+        assert whole["coverage"]["attention_work"] > chunked["coverage"]["attention_work"] + 0.5
+        assert f"chunk=-1,max_prefill=60000,radix=off,path=on has {whole['coverage']['attention_work']:.1%}" in why
+        assert (
+            f"a KV pool of {whole['kv_pool_tokens']} tokens (here {chunked['kv_pool_tokens']}), which fills up" in why
+        )
+        assert "part ways" not in json.loads(run(*words, "--objective", "coverage").out)["recommended"]["why"]
+    else:
+        assert chunked["coverage"]["attention_work"] == 1.0
+
+
+def test_the_reason_says_that_cached_prompts_cost_less_than_they_lose() -> None:
+    words = (*COMMON, "--workload", "isl=20000,osl=20,conc=4,requests=40,cached=0.8", "--json")
+    document = json.loads(run(*words, "--candidate", "chunk=-1,radix=on", "--candidate", "chunk=-1,radix=off").out)
+    cached, anew = document["candidates"]
+    assert cached["ttft_ms"]["p99"] < anew["ttft_ms"]["p99"] and not anew["hit_tokens"]
+    share = cached["hit_tokens"] / document["trace"]["tokens_in"]
+    assert f"it computes anew what the radix cache saves here, {share:.0%} of" in document["recommended"]["why"]
+
+
 def test_text_says_what_is_missing_and_assumed(tmp_path: Path) -> None:
     done = run(*COMMON, "--trace", str(rows(tmp_path, hashes=False)))
     assert done.code == 0, done.err
@@ -132,6 +165,8 @@ def test_long_prompts_are_reported() -> None:
         ((*COMMON, *LOAD, "--gpu", "mi1"), "no figures"),
         ((*COMMON, *LOAD, "--calibration", MODEL), "no calibration"),
         ((*COMMON, *LOAD, "--flag", "schedule-policy lpm"), "not modelled"),
+        ((*COMMON, *LOAD, "--flag", "nonsense"), "SGLang 0.5.16 has no --nonsense"),
+        ((*COMMON, *LOAD, "--flag", "page-sise 64"), "did you mean --page-size?"),
     ],
 )
 def test_bad_input(words: tuple[str, ...], what: str) -> None:

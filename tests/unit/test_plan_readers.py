@@ -77,6 +77,66 @@ def test_a_bad_line_is_named(tmp_path: Path, rows: list[Any], what: str, line: i
     assert caught.value.where.endswith(f"line {line}")
 
 
+def at(*times: float) -> list[dict[str, Any]]:
+    return [{"timestamp": one, "input_length": 100, "output_length": 1} for one in times]
+
+
+MS = [1000.0 * n for n in range(1, 41)]
+S = [1.0 * n for n in range(41, 61)]
+
+
+@pytest.mark.parametrize(
+    ("times", "line"),
+    [
+        ([*MS, *S], 41),
+        ([*MS, 41.5, 42_000, 43_000], 41),
+        ([one for pair in zip(MS[30:], S, strict=False) for one in pair], 2),
+        ([*MS, 40.5], 41),
+    ],
+    ids=["milliseconds, then seconds", "one line in seconds", "two clocks in turn", "the last line in seconds"],
+)
+def test_mixed_units_are_found_where_nothing_else_explains_them(tmp_path: Path, times: list[float], line: int) -> None:
+    with pytest.raises(UsageError, match="time units are mixed") as caught:
+        readers.read(written(tmp_path, at(*times)))
+    assert caught.value.where.endswith(f"line {line}")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [*MS, *(one - 980 for one in MS)],
+        [0, 0, 1, 2, 2, 3000, 3000, 6000, 6001, 9000],
+        [*MS, *(one + 0.5 for one in reversed(MS))],
+    ],
+    ids=["two files, one after the other", "a burst, then gaps", "backwards"],
+)
+def test_what_only_looks_like_mixed_units_is_read(tmp_path: Path, times: list[float]) -> None:
+    trace = readers.read(written(tmp_path, at(*times)))
+    assert len(trace) == len(times)
+    assert list(trace.arrival) == pytest.approx([one / 1000 for one in times])
+
+
+def test_a_jump_and_an_impossible_rate_are_doubts(tmp_path: Path) -> None:
+    (doubt,) = readers.read(
+        written(tmp_path, at(*(n + 1 for n in range(9)), *(9500 + 900 * n for n in range(9))))
+    ).doubts
+    assert doubt.startswith("line 10: the time jumps from 9 to 9500")
+    busy = [{**row, "input_length": 50_000} for row in at(*S)]
+    (doubt,) = readers.read(written(tmp_path, busy), unit="ms").doubts
+    assert "are the timestamps seconds? (--assume time_unit=s)" in doubt
+    assert readers.read(written(tmp_path, busy), unit="s").doubts == []
+    (doubt,) = readers.read(written(tmp_path, at(*MS)), unit="s").doubts
+    assert "are the timestamps milliseconds?" in doubt
+
+
+@pytest.mark.parametrize(("base", "unit", "says"), [(1.7e12, "s", "milliseconds"), (1.7e9, "ms", "seconds")])
+def test_the_time_since_1970_tells_its_unit(tmp_path: Path, base: float, unit: str, says: str) -> None:
+    file = written(tmp_path, at(base, base + 1, base + 2))
+    with pytest.raises(UsageError, match=f"time_unit={unit}, but the timestamps are {says} since 1970"):
+        readers.read(file, unit=unit)
+    assert readers.read(file, unit="ms" if unit == "s" else "s").timed
+
+
 @pytest.mark.parametrize(
     ("rows", "end", "repair", "requests"),
     [

@@ -79,6 +79,7 @@ class TraceFacts(_Document):
     longest: int
     lacks: list[str]
     repairs: list[str]
+    doubts: list[str] = []
     too_long: int
 
 
@@ -135,6 +136,7 @@ def document(
             longest=trace.longest(),
             lacks=trace.lacks,
             repairs=trace.repairs,
+            doubts=trace.doubts,
             too_long=len(ran.refused) if ran else 0,
         ),
         assumptions=assumptions,

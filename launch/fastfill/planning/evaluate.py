@@ -20,6 +20,8 @@ from fastfill.serving.memory import Plan
 Objective = Literal["ttft_p99", "throughput", "coverage"]
 _KEPT_SPANS = 1500
 _TIE = 0.01
+_PARTING = 0.01
+_CROWDED = 0.9
 
 
 class Span(NamedTuple):
@@ -174,4 +176,36 @@ def _why(chosen: Tried, usable: list[Tried], objective: Objective, near: int) ->
     if reasons:
         worst = max(reasons, key=lambda reason: reasons[reason])
         why += f" ({worst} keeps {reasons[worst]:.1%} off it)"
-    return why
+    return why + _parting(chosen, usable, objective)
+
+
+def _parting(chosen: Tried, usable: list[Tried], objective: Objective) -> str:
+    """What the candidate with the most coverage would cost, where that is another one."""
+    most = max(usable, key=lambda one: (_work(one), -(one.ttft(0.99) or 0.0)))
+    if objective == "coverage" or _work(most) - _work(chosen) < _PARTING:
+        return ""
+    what = {
+        "ttft_p99": f"a 99th percentile of {(most.ttft(0.99) or 0.0) * 1e3:.0f} ms",
+        "throughput": f"{most.throughput():.0f} tokens/s",
+    }[objective]
+    return (
+        f"; coverage and this objective part ways here: {most.candidate.name()} has {_work(most):.1%} on the fast path "
+        f"and {what}{_because(chosen, most)} (--objective coverage)"
+    )
+
+
+def _because(chosen: Tried, most: Tried) -> str:
+    """Why more coverage does not serve better, where the two runs show it."""
+    if chosen.outcome is None or most.outcome is None:
+        return ""
+    found = []
+    if most.kv_tokens < chosen.kv_tokens and most.outcome.kv_peak > _CROWDED * most.kv_tokens:
+        passes = most.memory.single_pass_tokens if most.memory is not None else most.outcome.largest
+        found.append(
+            f"passes of {passes} tokens leave it a KV pool of {most.kv_tokens} tokens (here {chosen.kv_tokens}), which "
+            "fills up, and requests wait"
+        )
+    if chosen.outcome.hit_tokens > most.outcome.hit_tokens:
+        share = chosen.outcome.hit_tokens / max(chosen.outcome.tokens_in, 1)
+        found.append(f"it computes anew what the radix cache saves here, {share:.0%} of the prompts' tokens")
+    return f", for {'; and '.join(found)}" if found else ""

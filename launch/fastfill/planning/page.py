@@ -16,7 +16,8 @@ from fastfill.planning.evaluate import Span, Tried
 FAST, SLOW = "#1b7f4d", "#c2410c"
 _COLOURS = {"prefix_chunk": SLOW, "prefix_radix": "#a21caf", "prefix_mixed": "#ca8a04", "batch_too_large": "#1d4ed8"}
 _OTHER = "#78716c"
-_SHOWN_SECONDS = 600
+_SHOWN_PASSES = 80
+_WIDE: dict[str, Any] = {"color": "#93c5fd", "linewidth": 5, "markersize": 9}
 
 _TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -43,6 +44,7 @@ code { background: #f5f5f4; padding: 1px 4px; } svg { width: 100%; height: auto;
 <ul class="note">
 {% for what in plan.trace.lacks %}<li>the trace lacks {{ what }}</li>{% endfor %}
 {% for what in plan.trace.repairs %}<li>repaired: {{ what }}</li>{% endfor %}
+{% for what in plan.trace.doubts %}<li>in doubt: {{ what }}</li>{% endfor %}
 {% for name, value in plan.assumptions.items() %}<li>assumed: {{ name }}={{ value }}</li>{% endfor %}
 {% for what in plan.not_modelled %}<li>not modelled: {{ what }}</li>{% endfor %}
 {% if plan.trace.too_long %}<li>{{ plan.trace.too_long }} requests are too long to be served</li>{% endif %}
@@ -132,12 +134,15 @@ def _chunks(ran: list[Tried]) -> str:
             f"off/{one.candidate.max_prefill}" if one.candidate.chunk < 0 else str(one.candidate.chunk) for one in rows
         ]
         label = "radix on" if cached else "radix off"
-        left.plot(names, [100 * one.outcome.coverage.of_work for one in rows if one.outcome], "o-", label=label)
+        # Where both give the same, the narrow line lies visibly on the wide one.
+        look: dict[str, Any] = {"color": _OTHER, "linewidth": 1.2, "markersize": 3.5} if cached else _WIDE
+        left.plot(names, [100 * one.outcome.coverage.of_work for one in rows if one.outcome], "o-", label=label, **look)
         for share, style in ((0.5, "o--"), (0.99, "o-")):
             times = [1e3 * (one.ttft(share) or 0.0) for one in rows]
-            right.plot(names, times, style, label=f"{label}, p{share * 100:.0f}")
+            right.plot(names, times, style, label=f"{label}, p{share * 100:.0f}", **look)
     left.set(ylabel="attention work on the path, %", ylim=(-2, 102), xlabel="chunk (off/max-prefill-tokens)")
     right.set(ylabel="time to the first token, ms", xlabel="chunk (off/max-prefill-tokens)")
+    right.set_ylim(bottom=0)
     for axes in (left, right):
         axes.tick_params(axis="x", rotation=45)
         axes.legend()
@@ -153,7 +158,7 @@ def _timeline(spans: list[Span]) -> str:
     figure = _figure(2.0)
     axes = figure.subplots()
     start = spans[0].began if spans else 0.0
-    spans = [span for span in spans if span.began - start < _SHOWN_SECONDS]
+    spans = spans[:_SHOWN_PASSES]
     from matplotlib.patches import Patch
 
     for colour, wanted in (
@@ -166,9 +171,12 @@ def _timeline(spans: list[Span]) -> str:
             width=[span.seconds for span in wanted],
             align="edge",
             color=colour,
+            edgecolor="white",
+            linewidth=0.3,
         )
-    axes.set(xlabel="seconds", ylabel="tokens of the pass")
-    axes.legend(handles=[Patch(color=FAST, label="fast path"), Patch(color=SLOW, label="fallback")], loc="upper right")
+    axes.set(xlabel=f"seconds, to the end of pass {len(spans)}", ylabel="tokens of the pass")
+    handles = [Patch(color=FAST, label="fast path"), Patch(color=SLOW, label="fallback")]
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize=8, frameon=False)
     return _svg(figure)
 
 
@@ -186,6 +194,7 @@ def _reasons(ran: list[Tried]) -> str:
     axes.barh(names, rest, left=left, color=FAST, label="fast path")
     axes.set(xlabel="share of the attention work, %", xlim=(0, 100))
     axes.invert_yaxis()
+    axes.margins(y=0.01)
     axes.tick_params(axis="y", labelsize=8)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(reasons) + 1, fontsize=8, frameon=False)
     return _svg(figure)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fastfill.errors import UsageError
-from fastfill.planning import benchlog, requestlog
+from fastfill.planning import benchlog, requestlog, units
 from fastfill.planning.trace import Trace
 
 NAN = float("nan")
@@ -131,6 +131,7 @@ def _mooncake(lines: Lines, block: int, unit: str) -> Trace:
     trace = Trace("Mooncake's JSONL", [LENGTHS, IGNORE], block=block)
     scale = 1.0 if unit == "s" else 1e-3
     last, epoch, zero, unsorted, short = None, None, 0, 0, 0
+    steps: list[units.Step] = []
     timed: bool | None = None
     for text in lines:
         row = lines.parse(text)
@@ -158,10 +159,11 @@ def _mooncake(lines: Lines, block: int, unit: str) -> Trace:
             if epoch is not None and size != epoch and (size == 2 or epoch == 2):
                 lines.bad(f"time units are mixed: {at} beside {last}")
             epoch = size
-            if last is not None and at < last:
-                if last > 5000 and at and 900 < last / at < 1100:
-                    lines.bad(f"time units are mixed: {at} after {last}")
-                unsorted = unsorted or lines.number
+            if last is not None:
+                if at < last:
+                    unsorted = unsorted or lines.number
+                if (step := units.step(len(trace), lines.number, last, at)) is not None:
+                    steps.append(step)
             last = at
         trace.add(NAN if at is None else at * scale, n_in, n_out)
         hashes = row.get("hash_ids")
@@ -175,8 +177,17 @@ def _mooncake(lines: Lines, block: int, unit: str) -> Trace:
             if len(hashes) < n_in // block:
                 short = short or lines.number
             trace.add_hashes(hashes)
-    if epoch == 2 and unit == "s":
-        raise UsageError("time_unit=s, but the timestamps are milliseconds since 1970", where=str(lines.file))
+    told = {(2, "s"): "milliseconds", (1, "ms"): "seconds"}.get((epoch or 0, unit))
+    if told:
+        right = f"--assume time_unit={'ms' if unit == 's' else 's'}"
+        raise UsageError(
+            f"time_unit={unit}, but the timestamps are {told} since 1970", where=str(lines.file), next_step=right
+        )
+    times = [at / scale for at in trace.arrival] if steps else trace.arrival
+    if (change := units.mixed(times, steps)) is not None:
+        lines.number = change.line
+        lines.bad(f"time units are mixed: {change.at:g} after {change.before:g}")
+    trace.doubts += units.doubts(times, steps, sum(trace.n_in), scale)
     if not trace.block:
         trace.lacks.append("prefix hashes")
     if not trace.timed:

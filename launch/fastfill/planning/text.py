@@ -24,6 +24,7 @@ def show(plan: PlanDocument) -> None:
         markup=False,
     )
     notes = [f"lacks {what}" for what in trace.lacks] + [f"repaired: {what}" for what in trace.repairs]
+    notes += [f"in doubt: {what}" for what in trace.doubts]
     if trace.too_long:
         notes.append(f"{trace.too_long} requests are longer than the context or the KV pool allows: not served")
     notes += [f"assumed: {name}={value}" for name, value in plan.assumptions.items()]

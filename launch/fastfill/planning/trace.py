@@ -19,6 +19,7 @@ class Trace:
         format: What kind of file it was.
         lacks: What it does not tell, in words; each needs an assumption.
         repairs: What was changed to make it usable, in words, with the first line concerned.
+        doubts: What looks wrong and was taken as it stands, in words.
         block: Tokens that one prefix hash stands for; 0 without hashes.
         clients: How many clients send, if it is known and the times are not; 0 otherwise.
     """
@@ -26,6 +27,7 @@ class Trace:
     format: str
     lacks: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     block: int = 0
     clients: int = 0
     arrival: array[float] = field(default_factory=lambda: array("d"))
