@@ -48,6 +48,24 @@ def test_it_appears_whole_and_is_then_left_alone(tmp_path: Path) -> None:
     assert not list((home / "releases").glob(".part-*"))
 
 
+def test_what_a_full_disk_has_left_half_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Module(tmp_path)
+
+    def full(handle: int, owner: int, group: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("os.fchown", full)
+        disk.setattr("os.geteuid", lambda: 0)
+        with pytest.raises(OSError, match="No space left"):
+            staged(module)
+    releases = tmp_path / "instances/main/releases"
+    (releases / ".part-killed").mkdir()
+    assert staged(module).changed
+    assert [each.name for each in releases.iterdir()] == ["a-1"]
+    assert [each.name for each in (tmp_path / "instances/main/secrets").iterdir()] == ["api_key"]
+
+
 def test_a_key_is_in_no_diff(tmp_path: Path) -> None:
     assert "k" not in [entry.get("after") for entry in staged(Module(tmp_path)).diff]
 

@@ -59,12 +59,16 @@ def current(place: Path) -> str:
 def put(place: Path, text: str, mode: int, owner: int = 0) -> None:
     """Replace a file in one step."""
     handle, part = tempfile.mkstemp(dir=place.parent, prefix=".part-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        os.fchmod(file.fileno(), mode)
-        if os.geteuid() == 0:
-            os.fchown(file.fileno(), owner, -1)
-    Path(part).replace(place)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+            if os.geteuid() == 0:
+                os.fchown(file.fileno(), owner, -1)
+        Path(part).replace(place)
+    except OSError:
+        Path(part).unlink(missing_ok=True)
+        raise
 
 
 class Stage:
@@ -114,6 +118,9 @@ class Stage:
                 )
         if self.module.check_mode:
             return
+        # Of a run that was killed, or that found the disk full.
+        for left in place.parent.glob(".part-*"):
+            shutil.rmtree(left)
         part = Path(tempfile.mkdtemp(dir=place.parent, prefix=".part-"))
         part.chmod(0o755)
         for name, text in wanted.items():
