@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from bench_fakes import World, raw
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -77,3 +80,38 @@ def test_a_block_is_its_eight_runs_and_one_with_a_void_run_is_none() -> None:
     next(event for event in journal if event["event"] == "run" and event["block"] == 3)["void"].append("cut off")
     assert paired.blocks_of(journal, "ab", "median_ttft_ms") == [first, third]
     assert paired.blocks_of(journal[:-1], "ab", "median_ttft_ms") == [first]
+
+
+def test_a_measurement_from_its_first_run_to_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the server: the plan, the blocks of both kinds, the report, and that a finished one starts no server."""
+    random = np.random.default_rng(4)
+    started: list[str] = []
+    world = World()
+
+    def run(comparison: Any, units: Any, journal: Any, target: Any, tokenizer: str) -> None:
+        started.append(target)
+
+        def load(name: str, file: Path) -> str:
+            assert world.arm is not None
+            cell = world.cells["isl64-osl1-conc1"]
+            world.calls += 10
+            world.tokens += (cell.prompts + 1) * cell.isl
+            file.write_text(raw(cell, 40.0 + 100.0 * (world.arm.name == "B") + random.normal(0.0, 1.0)))
+            return ""
+
+        world.cells = {"isl64-osl1-conc1": Cell(64, 1, 1, 3)}
+        world.script = load
+        parts: Any = world
+        settings = paired.Settings("model", 5.0, 1.0)
+        assert paired.Bench(comparison, units, journal, parts, parts, parts, world.prove, settings).run() == ""
+
+    monkeypatch.setattr(paired.server, "start", lambda spec: contextlib.nullcontext(SimpleNamespace(model_dir="m")))
+    monkeypatch.setattr(paired, "Delayed", lambda running, delay_ms: "target")
+    monkeypatch.setattr(paired, "run", run)
+    for _ in range(2):
+        found = paired.measure(tmp_path, 1, Cell(64, 1, 1, 3), 5, 50.0)
+        assert (found["truth_ms"], found["verdict"], found["void_blocks"]) == (100.0, "slower", [])
+        assert (found["a_a"]["blocks"], found["delayed"]["blocks"], found["delayed"]["found"]) == (5, 5, 5)
+        assert found["difference"]["value"] == pytest.approx(100.0, abs=2.0)
+    assert started == ["target"]
+    assert len(world.loads) == 2 * 5 * 8
