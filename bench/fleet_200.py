@@ -34,6 +34,8 @@ BOOKS = {
     "site": "the whole rollout, on hosts that run and have proven what is wanted",
     "status": "what runs where",
 }
+CHANGED = ("/var/lib/fastfill", "/var/lib/docker", "/var/lib/prometheus", "/etc/systemd/system", "/etc/docker")
+"""What a rollout leaves on a host."""
 RUNS = ("status:1", "site:1", "status:3", "site:3", "status:200")
 SOURCES = [*(f"bench/{name}.py" for name in ("fleet_200", "namespaces", "standins")), "ansible.cfg"]
 """How it is measured. What is measured is named by its commit: playbooks change daily, and a task more is no news."""
@@ -63,10 +65,11 @@ class Bench:
             raise RuntimeError(f"the first host could not be rolled out to:\n{text[-4000:]}")
         for name in others:
             self.hosts.stop(name)
-            for place in ("/var/lib/fastfill", "/var/lib/docker", "/etc/systemd/system", "/etc/docker"):
+            for place in CHANGED:
                 source, target = self.hosts.own(first, place), self.hosts.own(name, place)
                 shutil.rmtree(target, ignore_errors=True)
-                shutil.copytree(source, target, symlinks=True)
+                if source.is_dir():
+                    shutil.copytree(source, target, symlinks=True)
             for file in self.hosts.own(name, "/var/lib/fastfill/instances").glob("*/instance.json"):
                 file.write_text(file.read_text().replace(self.hosts.address(first), self.hosts.address(name)))
             for file in self.hosts.own(name, "/var/lib/fastfill/instances").glob("*/releases/*/compose.release.yaml"):
