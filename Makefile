@@ -117,6 +117,7 @@ prove-all: sweep ## What takes long or wants a GPU: writes the stamped files in 
 	$(BIN)/python bench/plan_speed.py --out results/plan-speed.json
 	$(BIN)/python bench/saboteurs.py --out results/saboteurs.json
 	$(BIN)/python bench/prove_false_alarms.py --out results/prove-false-alarms.json
+	$(BIN)/python bench/fleet_200.py --out results/fleet-200.json
 	@if $(PYTHON) -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
 	  $(PYTHON) bench/quantize.py --out results/quantize-$$($(PYTHON) -c 'import torch; print(torch.cuda.get_device_name().lower().replace(" ", "-"))').json; \
 	else echo 'no GPU here: results/quantize-*.json stay as they are'; fi
