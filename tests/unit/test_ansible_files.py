@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -57,3 +58,22 @@ def test_a_wrong_type_is_refused_in_the_roles_own_words(setting: str, tmp_path: 
     assert done.returncode == 2
     name = setting.partition("=")[0]
     assert re.search(f"argument '{name}' is of type .*unable to convert to int", done.stdout), done.stdout[-2000:]
+
+
+def test_a_host_that_is_lost_in_its_turn_reports_so(tmp_path: Path) -> None:
+    """Dropped from the play it would take the batch's verdict, and whoever gives the lock back, with it."""
+    one = {"server_one": {"name": "main"}, "server_target": "x-1", "server_options": []}
+    fence = {"fleet_fence": ["--rollout", "a", "--epoch", "1"]}
+    tasks = [
+        {"ansible.builtin.import_role": {"name": "fleet", "tasks_from": "names.yml"}},
+        {"ansible.builtin.set_fact": {"server_report": {"outcome": "unchanged", "why": "", "servers": []}, **fence}},
+        {"ansible.builtin.include_role": {"name": "server", "tasks_from": "switch.yml"}, "vars": one},
+        {"ansible.builtin.debug": {"msg": "{{ server_report.outcome }}: {{ server_report.why }}"}},
+    ]
+    book, hosts = tmp_path / "play.yml", tmp_path / "hosts.ini"
+    book.write_text(yaml.safe_dump([{"hosts": "servers", "gather_facts": False, "tasks": tasks}]))
+    hosts.write_text("[servers]\nghost ansible_host=127.0.0.1 ansible_port=1\n")
+    argv = [sys.executable, "-m", "ansible.cli.playbook", "-i", str(hosts), str(book)]
+    places = {"ANSIBLE_ROLES_PATH": str(ANSIBLE / "roles"), "ANSIBLE_FILTER_PLUGINS": str(ANSIBLE / "filter_plugins")}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, **places})
+    assert "unreachable: main: it stopped answering in its turn" in done.stdout, done.stdout[-3000:]
