@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,11 @@ from ports import free_port
 if TYPE_CHECKING:
     from fastfill.lab.server import LabServer
     from fastfill.lab.spec import LabSpec
+
+
+# A job in the background of a shell has SIGINT ignored, and its children with it: a Ctrl-C in a test would do nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class LabServers:

@@ -46,10 +46,11 @@ def test_a_ctrl_c_is_said_and_ends_with_130() -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         words = [sys.executable, "-m", "fastfill", "health", "--url", url, "--wait", "60"]
         with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
-            silent.settimeout(30)
-            silent.accept()[0].recv(1)
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=20)
+            silent.settimeout(60)
+            with silent.accept()[0] as connection:
+                connection.recv(1)
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.endswith(b"interrupted\n")
 
