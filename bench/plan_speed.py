@@ -1,14 +1,17 @@
 """How long the planner takes for one candidate, and in how much memory: 10k, 100k and 1M requests.
 
-    python bench/plan_speed.py [--sizes 10000 100000 1000000] [--out FILE]
+    python bench/plan_speed.py [--sizes 10000 100000 1000000] [--keep FOLDER] [--out FILE]
 
-Each size in a process of its own, as a stream. Two traces: long prompts without a cache, and shared prefixes with it.
+Each size in a process of its own, as a stream, in seconds of that process's one core; ``load`` is how many processes
+wanted a core meanwhile, which makes each slower. Two traces: long prompts without a cache, and shared prefixes with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import random
 import resource
 import subprocess
@@ -71,13 +74,14 @@ def one(case: str, count: int) -> dict[str, Any]:
     """Run one case in this process."""
     found, settings = rules("0.5.16"), CASES[case]
     simulation = Simulation(found, settings, TIMES, gate(found, path=True, q_heads=8))
-    start = time.process_time()
+    before, start = os.getloadavg()[0], time.process_time()
     outcome = simulation.run(Open(requests(count, settings.radix)))
     return {
         "case": case,
         "requests": outcome.requests,
         "seconds": round(time.process_time() - start, 2),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "load": [round(one, 1) for one in (before, os.getloadavg()[0])],
         "prefill_batches": sum(outcome.coverage.batches.values()),
         "tokens_in": outcome.tokens_in,
     }
@@ -86,6 +90,7 @@ def one(case: str, count: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--keep", type=Path, help="folder for rows; a run that was cut goes on there")
     parser.add_argument("--out", type=Path, help="write the result file here")
     parser.add_argument("--case", help="run only this, here, and print it")
     arguments = parser.parse_args()
@@ -95,13 +100,20 @@ def main() -> None:
     rows = []
     for case in CASES:
         for size in arguments.sizes:
-            argv = [sys.executable, __file__, "--case", case, "--sizes", str(size)]
-            done = subprocess.run(argv, capture_output=True, text=True, check=True)
-            rows.append(json.loads(done.stdout))
+            file = arguments.keep / f"{list(CASES).index(case)}-{size}.json" if arguments.keep else None
+            if file is None or not file.is_file():
+                argv = [sys.executable, __file__, "--case", case, "--sizes", str(size)]
+                text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+                if file is not None:
+                    file.write_text(text)
+            else:
+                text = file.read_text()
+            rows.append(json.loads(text))
             print(rows[-1], flush=True)
     if arguments.out:
         command = f"python bench/plan_speed.py --out {arguments.out}"
-        stamp.write(arguments.out, "fastfill.plan_speed/1", command, list(SOURCES), rows=rows)
+        machine = f"{os.cpu_count()} cores, CPython {platform.python_version()}"
+        stamp.write(arguments.out, "fastfill.plan_speed/1", command, list(SOURCES), machine=machine, rows=rows)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from cli_run import fastfill
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fastfill.errors import UsageError
 from fastfill.planning import calibrate, figures, published
@@ -144,6 +146,30 @@ def test_decode_steps_sum_up() -> None:
     times = Times(pass_=0, token=0, pair_fast=0, pair_slow=0, decode=0.01, row=0.001, cached=1e-6)
     one_by_one = sum(0.01 + 0.001 * 3 + 1e-6 * (300 + 3 * step) for step in range(7))
     assert times.steps(3, 300, 7) == pytest.approx(one_by_one)
+
+
+@given(
+    st.integers(1, 300),
+    st.integers(0, 1 << 22),
+    st.floats(0, 1000),
+    st.sampled_from([(0.01, 1e-4, 1e-8), (0.01, 0.0, 0.0), (1e-5, 0.0, 1e-6), (0.008, 5e-5, 1e-9)]),
+)
+def test_the_steps_within_a_time_are_the_most_that_take_less(
+    rows: int, more: int, seconds: float, constants: tuple[float, float, float]
+) -> None:
+    """Each sequence has a token in the cache at least, its own."""
+    context = rows + more
+    decode, row, cached = constants
+    times = Times(pass_=0, token=0, pair_fast=0, pair_slow=0, decode=decode, row=row, cached=cached)
+    steps = times.within(rows, context, seconds)
+    assert steps == 0 or times.steps(rows, context, steps) < seconds
+    assert times.steps(rows, context, steps + 1) >= seconds
+
+
+def test_steps_that_take_no_time_never_end() -> None:
+    times = Times(pass_=0, token=0, pair_fast=0, pair_slow=0, decode=0, row=0, cached=0)
+    assert times.within(3, 300, 1.0) > 1_000_000_000
+    assert times.within(3, 300, 0.0) == times.within(3, 300, -1.0) == 0
 
 
 def test_percentiles_are_within_their_bins() -> None:

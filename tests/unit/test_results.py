@@ -106,6 +106,26 @@ def test_the_planner_makes_the_batches_of_the_real_scheduler(release: str, trace
     assert sum(row["radix_hits"] for row in linear) >= 5
 
 
+def test_the_planners_clock_is_as_near_to_real_runs_as_they_are_to_each_other() -> None:
+    result = document("plan-clock")
+    assert result["runs"] >= 3
+    assert result["planner_to_real"] <= result["real_to_real"] + 0.05
+    settings = {row["setting"] for row in result["rows"]}
+    assert len(settings) == 3 and len(result["rows"]) >= 9
+    assert all(len(row["coverage_real"]) == result["runs"] for row in result["rows"])
+
+
+def test_the_recommended_flags_beat_upstreams_advice_on_the_real_server_or_tie() -> None:
+    """Coverage by the server's own counters, on the same traces."""
+    result = document("plan-clock")
+    means = result["coverage_real"]
+    (mine,) = (mean for label, mean in means.items() if label.startswith("recommended"))
+    assert set(result["recommended_against"]) == {"65536, scaled", "-1 with 65536, scaled"}
+    for label, verdict in result["recommended_against"].items():
+        assert verdict == ("ties" if abs(mine - means[label]) < 0.01 else "beats"), label
+        assert mine > means[label] - 0.01
+
+
 def document(name: str) -> dict[str, Any]:
     return json.loads((ROOT / "results" / f"{name}.json").read_text())  # type: ignore[no-any-return]
 

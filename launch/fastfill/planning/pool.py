@@ -30,11 +30,13 @@ class Pool:
 
     def free(self) -> int:
         """Free pages."""
-        return self.capacity - self._held - (self.tree.pages if self.tree else 0)
+        return self.capacity - self._held - (self.tree.pages if self.tree is not None else 0)
 
     def available(self) -> int:
         """Free pages, and those that could be evicted."""
-        return self.free() + (self.tree.evictable if self.tree else 0)
+        if self.tree is None:
+            return self.capacity - self._held
+        return self.capacity - self._held - self.tree.pages + self.tree.evictable
 
     def take(self, request: Request, tokens: int) -> None:
         """Give a request that does not decode its KV up to ``tokens``."""
@@ -105,8 +107,10 @@ class Pool:
 
     def make_room(self, tokens: int, *, shortfall: bool) -> None:
         """Evict if fewer than ``tokens`` are free: so many, or only as many as are missing."""
+        if self.tree is None:
+            return
         free = self.free() * self.page
-        if self.tree is not None and free < tokens:
+        if free < tokens:
             self.tree.evict(-(-(tokens - free if shortfall else tokens) // self.page))
 
     def next_pages(self) -> int:
@@ -131,5 +135,6 @@ class Pool:
 
     def note(self) -> None:
         """Remember the peak."""
-        used = self.capacity - self.available()
-        self.peak = max(self.peak, used)
+        used = self._held + (self.tree.pages - self.tree.evictable if self.tree is not None else 0)
+        if used > self.peak:
+            self.peak = used

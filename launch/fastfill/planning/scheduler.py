@@ -54,6 +54,7 @@ class Scheduler:
         self._known = 0
         self._slots = settings.max_running
         self._ratio = settings.first_ratio
+        self._decay, self._least = settings.decay, settings.least_ratio
         self._bound = 0
         self._gone = 0
         self._ends: list[tuple[int, int, Request]] = []
@@ -112,7 +113,7 @@ class Scheduler:
         """Do so many of those steps at once."""
         self.pool.advance(steps)
         self._known += steps
-        self._ratio = max(self._ratio - steps * self.settings.decay, self.settings.least_ratio)
+        self._ratio = max(self._ratio - steps * self._decay, self._least)
 
     # Deciding
 
@@ -182,7 +183,7 @@ class Scheduler:
         if resumed is None and (self._full or not self.waiting):
             return None
         running = len(self.running)
-        if resumed is None and min(settings.max_running - running, self._slots) <= 0:
+        if resumed is None and (settings.max_running <= running or self._slots <= 0):
             self._full = True
             return None
         if rules.touches_waiting and self.tree is not None:
@@ -305,9 +306,12 @@ class Scheduler:
         return bool(ending)
 
     def _decode_fits(self) -> bool:
-        wanted = self.pool.next_pages() * self.settings.page
-        self._make_room(wanted)
-        return self.pool.free() * self.settings.page >= wanted
+        pool = self.pool
+        wanted = pool.next_pages()
+        if pool.free() >= wanted:
+            return True
+        self._make_room(wanted * self.settings.page)
+        return pool.free() >= wanted
 
     def _decode(self) -> Batch | None:
         if not self.running:
@@ -323,7 +327,7 @@ class Scheduler:
             self._full = False
             return None
         if fits:
-            self._ratio = max(self._ratio - self.settings.decay, self.settings.least_ratio)
+            self._ratio = max(self._ratio - self._decay, self._least)
         else:
             self._retract()
         if left_out or not fits:

@@ -105,19 +105,25 @@ class Simulation:
         schedulers = self.schedulers
         start = now = free = source.due() if source.due() != NEVER else 0.0
         stuck = 0
+        alone = schedulers[0] if len(schedulers) == 1 else None
+        blocking, overlap = self._blocking, self._overlap
         while True:
             while source.due() <= now:
                 self._arrive(source)
             before = [scheduler.last for scheduler in schedulers]
             batches = [scheduler.step() for scheduler in schedulers]
-            ended, began = free, max(free, now)
+            ended, began = free, free if free > now else now
             seconds = self._cost(batches, began)
-            free = began + seconds if seconds else free
-            now = max(now, free if self._blocking else ended)
-            self._notice(source, now, before if self._overlap else batches)
+            if seconds:
+                free = began + seconds
+            if blocking:
+                ended = free
+            if ended > now:
+                now = ended
+            self._notice(source, now, before if overlap else batches)
             if seconds:
                 stuck = 0
-                alike = min((s.steps_alike() for s in schedulers if not s.idle), default=0)
+                alike = alone.steps_alike() if alone is not None else self._alike()
                 if alike > 1:
                     now, free = self._skip(alike, source.due(), now, free)
                 continue
@@ -128,6 +134,10 @@ class Simulation:
                 now = free = max(source.due(), now)
                 self._last_token = [NEVER] * len(schedulers)
         return self._close(start, now)
+
+    def _alike(self) -> int:
+        """Steps that decode the same requests on every rank that has any."""
+        return min((s.steps_alike() for s in self.schedulers if not s.idle), default=0)
 
     def _arrive(self, source: Source) -> None:
         request = source.take()
@@ -160,65 +170,64 @@ class Simulation:
                 work += prefix + 0.5
             reason = self._gate.reason(batch, tokens)
             self.outcome.coverage.add(reason, tokens, work)
-            self.outcome.largest = max(self.outcome.largest, tokens)
+            if tokens > self.outcome.largest:
+                self.outcome.largest = tokens
             seconds = times.prefill(tokens, work, not reason, batch.rows, batch.context)
             if self._watch is not None:
                 self._watch(began, seconds, batch, reason)
-            longest = max(longest, seconds)
+            if seconds > longest:
+                longest = seconds
         return longest
 
     def _notice(self, source: Source, now: float, batches: list[Batch | None]) -> None:
         """Tokens that have come: first ones, later ones, and ends."""
         outcome, seen = self.outcome, now + self._times.answer
-        for rank, (scheduler, batch) in enumerate(zip(self.schedulers, batches, strict=True)):
+        for rank, scheduler in enumerate(self.schedulers):
+            batch = batches[rank]
             if batch is not None and batch.rows:
                 fresh = self._fresh[rank]
                 last = self._last_token[rank]
                 if last != NEVER and batch.rows > len(fresh):
                     outcome.itl.add(now - last, batch.rows - len(fresh))
-                for first in fresh:
-                    outcome.itl.add(now - first)
-                fresh.clear()
+                if fresh:
+                    for first in fresh:
+                        outcome.itl.add(now - first)
+                    fresh.clear()
                 self._last_token[rank] = now
-            for request in scheduler.answered:
-                request.first = seen
-                outcome.ttft.append(seen - request.arrival)
-                outcome.hit_tokens += request.found
-                if request.n_out > 1:
-                    self._fresh[rank].append(now)
-            scheduler.answered.clear()
-            for request in scheduler.finished:
-                outcome.requests += 1
-                outcome.tokens_in += request.n_in
-                outcome.tokens_out += request.n_out
-                source.answered(seen)
-            scheduler.finished.clear()
-            for _ in scheduler.aborted:
-                outcome.aborted += 1
-                source.answered(seen)
-            scheduler.aborted.clear()
+            if scheduler.answered:
+                for request in scheduler.answered:
+                    request.first = seen
+                    outcome.ttft.append(seen - request.arrival)
+                    outcome.hit_tokens += request.found
+                    if request.n_out > 1:
+                        self._fresh[rank].append(now)
+                scheduler.answered.clear()
+            if scheduler.finished:
+                for request in scheduler.finished:
+                    outcome.requests += 1
+                    outcome.tokens_in += request.n_in
+                    outcome.tokens_out += request.n_out
+                    source.answered(seen)
+                scheduler.finished.clear()
+            if scheduler.aborted:
+                for _ in scheduler.aborted:
+                    outcome.aborted += 1
+                    source.answered(seen)
+                scheduler.aborted.clear()
 
     def _skip(self, most: int, due: float, now: float, free: float) -> tuple[float, float]:
         """Do decode steps that nothing interrupts all at once; returns the clock and when the last of them ends."""
         busy = [(s.pool.running, s.pool.tokens + s.pool.running) for s in self.schedulers if not s.idle]
-
-        def span(steps: int) -> float:
-            return max(self._times.steps(rows, context, steps) for rows, context in busy) if steps > 0 else 0.0
-
+        times = self._times
         late = 1 if self._blocking else 2
-        if due != NEVER and free + span(most - late) >= due:
-            low, high = 0, most
-            while low < high:
-                middle = (low + high + 1) // 2
-                if (free + span(middle - late) if middle >= late else now) < due:
-                    low = middle
-                else:
-                    high = middle - 1
-            most = low
-        if most < 2:
+        if due != NEVER:
+            # A step is decided when the one before it ends, with overlap one earlier: so many are decided anyhow.
+            most = min(most, *(late + times.within(rows, context, due - free) for rows, context in busy))
+        if most < 2 or free >= due:
             return now, free
-        began, ends = now, free + span(most)
-        now = ends if self._blocking else free + span(most - 1)
+        spans = [(times.steps(rows, context, most - 1), times.steps(rows, context, most)) for rows, context in busy]
+        began, ends = now, free + max(whole for _, whole in spans)
+        now = ends if self._blocking else free + max(less for less, _ in spans)
         for rank, scheduler in enumerate(self.schedulers):
             if scheduler.idle:
                 continue

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fastfill.planning.request import Batch
 
+_ENDLESS = 1 << 40
 PAIRS = "query-key pairs of a causal prefill, ((p+e)^2 - p^2)/2 summed over the sequences"
 
 
@@ -41,6 +43,25 @@ class Times:
     def decoding(self, batch: Batch) -> float:
         """Seconds of one decode step."""
         return self.decode + self.row * batch.rows + self.cached * batch.context
+
+    def within(self, rows: int, context: int, seconds: float) -> int:
+        """How many whole decode steps, as in :meth:`steps`, take less than ``seconds``; 0 if not even one does."""
+        if seconds <= 0:
+            return 0
+        growth = self.cached * rows / 2
+        first = self.decode + self.row * rows + self.cached * context - growth
+        if growth > 0:
+            # growth n^2 + first n = seconds, in the form that loses no digits where growth is tiny.
+            guess = int(2 * seconds / (first + math.sqrt(first * first + 4 * growth * seconds)))
+        else:
+            guess = int(seconds / first) if first > 0 else _ENDLESS
+            if guess >= _ENDLESS:
+                return _ENDLESS
+        while guess > 0 and self.steps(rows, context, guess) >= seconds:
+            guess -= 1
+        while self.steps(rows, context, guess + 1) < seconds:
+            guess += 1
+        return guess
 
     def steps(self, rows: int, context: int, count: int) -> float:
         """Seconds of ``count`` decode steps of the same rows, the first of which sees ``context`` tokens."""

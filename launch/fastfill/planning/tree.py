@@ -53,57 +53,52 @@ class Tree:
 
         A node that the match ends inside of is split there.
         """
+        at, node, usable = self._walk(key)
+        self.reached = at // WIDTH
+        return usable if self.hybrid else (self.reached, node)
+
+    def insert(self, key: bytes) -> tuple[int, Node]:
+        """Add a key; returns how many of its pages were there before, and the node at which it ends."""
+        at, node, _ = self._walk(key)
+        if at < len(key):
+            leaf = Node(key[at:], node, self._clock + 1)
+            node.children[key[at : at + WIDTH]] = leaf
+            pages = (len(key) - at) // WIDTH
+            self.pages += pages
+            self.evictable += pages
+            self._offer(leaf)
+            node = leaf
+        node.state = True
+        return at // WIDTH, node
+
+    def _walk(self, key: bytes) -> tuple[int, Node, tuple[int, Node]]:
+        """Follow a key as far as it is there, marking what it passes as used now; splits the node that it ends in.
+
+        Returns:
+            How many bytes of it are there, the node at their end, and the last node on the way, with its pages, whose
+            state was kept (of a hybrid model).
+        """
         self._clock += 2
         now = self._clock
         node, at, end = self.root, 0, len(key)
-        found = (0, self.root)
+        usable = (0, self.root)
         while at < end:
             child = node.children.get(key[at : at + WIDTH])
             if child is None:
                 break
             child.last = now
             size = len(child.key)
-            if key[at : at + size] == child.key:
+            if key.startswith(child.key, at):
                 node = child
                 at += size
-                if node.state:
-                    found = (at // WIDTH, node)
+                if self.hybrid and node.state:
+                    usable = (at // WIDTH, node)
                 continue
             shared = _shared(child.key, key, at)
             node = self._split(child, shared, now + 1)
             at += shared
             break
-        self.reached = at // WIDTH
-        return found if self.hybrid else (self.reached, node)
-
-    def insert(self, key: bytes) -> tuple[int, Node]:
-        """Add a key; returns how many of its pages were there before, and the node at which it ends."""
-        self._clock += 2
-        now = self._clock
-        node, at, end = self.root, 0, len(key)
-        while at < end:
-            child = node.children.get(key[at : at + WIDTH])
-            if child is None:
-                break
-            child.last = now
-            size = len(child.key)
-            if key[at : at + size] == child.key:
-                node = child
-                at += size
-                continue
-            shared = _shared(child.key, key, at)
-            at += shared
-            node = self._split(child, shared, now + 1)
-        existed = at // WIDTH
-        if at < end:
-            leaf = Node(key[at:], node, now + 1)
-            node.children[key[at : at + WIDTH]] = leaf
-            self.pages += (end - at) // WIDTH
-            self.evictable += (end - at) // WIDTH
-            self._offer(leaf)
-            node = leaf
-        node.state = True
-        return existed, node
+        return at, node, usable
 
     def lock(self, node: Node) -> None:
         """Keep a node and all above it from eviction."""
