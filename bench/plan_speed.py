@@ -94,6 +94,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the result file here")
     parser.add_argument("--case", help="run only this, here, and print it")
     arguments = parser.parse_args()
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
     if arguments.case:
         print(json.dumps(one(arguments.case, arguments.sizes[0])))
         return
