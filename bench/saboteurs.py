@@ -7,6 +7,7 @@ checks of the answers caught which fault.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import sys
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "lab")]
 import saboteurs
 
+import saboteur_proxy
 from fastfill.errors import FastfillError
 from fastfill.lab import server
 from fastfill.lab.spec import LabSpec
@@ -32,6 +34,7 @@ SOURCES = [
     "bench/saboteurs.py",
     "tests/data/saboteurs.json",
     "tests/lab/saboteurs.py",
+    "tests/saboteur_proxy.py",
     "tests/lab/saboteur/fastfill_saboteur/__init__.py",
     *(f"launch/fastfill/proof/{name}.py" for name in ("answers", "answers_compare", "answers_seen", "answers_send")),
     *(f"launch/fastfill/proof/{name}.py" for name in ("contradicted", "needle", "side")),
@@ -42,11 +45,10 @@ TOKENS = ("--prompt-tokens", "1100")
 MADE_OF = ("env", "model", "tp", "profile", "flags")
 
 
-def judged(running_server: server.LabServer, row: dict[str, Any], model: str) -> dict[str, Any]:
+def judged(url: str, row: dict[str, Any], model: str, *asked: str) -> dict[str, Any]:
     """Prove one sabotaged server; the row of the result."""
     begun = time.monotonic()
-    asked = ("--witness", "counters,log", "--log", str(running_server.log_path)) if "witness" in row else ()
-    _, document, _ = saboteurs.prove(running_server.url, *TOKENS, *asked)
+    _, document, _ = saboteurs.prove(url, *TOKENS, *asked)
     said = {one["witness"]: one["says"] for one in document["witnesses"]}
     reason = (document["reason"] or {}).get("id", "")
     done = {
@@ -76,8 +78,39 @@ def running(rows: list[dict[str, Any]], model: str, tp: int) -> list[dict[str, A
     with started(saboteurs.spec(model=model, tp=tp)) as running_server:
         for row in rows:
             saboteurs.say(row["words"])
-            done.append(judged(running_server, row, model))
+            done.append(judged(running_server.url, row, model))
     return done
+
+
+def behind_proxies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Proxies in front of a good server; some pass on to a second one as well, which the row describes."""
+    saboteurs.say("")
+    done = []
+    with started(saboteurs.spec()) as good:
+        for second, group in itertools.groupby(rows, key=lambda row: row.get("second")):
+            with contextlib.ExitStack() as stack:
+                servers = [good, *([stack.enter_context(started(LabSpec(**second)))] if second else [])]
+                for row in group:
+                    proxy = getattr(saboteur_proxy, row["proxy"])(*(one.url for one in servers))
+                    with saboteur_proxy.running(proxy) as url:
+                        done.append(judged(url, row, "dense"))
+    return done
+
+
+def restarted(row: dict[str, Any]) -> dict[str, Any]:
+    """A server that is stopped and started again in the middle of its proof."""
+    saboteurs.say("")
+    servers = [started(saboteurs.spec())]
+
+    def again() -> None:
+        servers[-1].stop()
+        servers.append(server.start(servers[-1].spec))
+
+    try:
+        with saboteur_proxy.running(saboteur_proxy.RestartsForReal(servers[0].url, again)) as url:
+            return judged(url, row, "dense", "--deadline", "300")
+    finally:
+        servers[-1].stop()
 
 
 def starting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -91,7 +124,9 @@ def starting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             with started(saboteurs.spec(**more | {"flags": tuple(more.get("flags", ()))})) as running_server:
                 for row in same:
                     saboteurs.say(row.get("words", ""))
-                    done.append(judged(running_server, row, row.get("model", "dense")))
+                    log = ("--witness", "counters,log", "--log", str(running_server.log_path))
+                    asked = log if "witness" in row else ()
+                    done.append(judged(running_server.url, row, row.get("model", "dense"), *asked))
         except FastfillError as error:
             done += [_no_server(row, error) for row in same]
     return done
@@ -117,6 +152,8 @@ def parts(table: list[dict[str, Any]]) -> dict[str, Callable[[], list[dict[str, 
         "tp2": lambda: running([row for row in words if row.get("tp")], "dense", 2),
         "start": lambda: starting(starts),
         "hybrid": lambda: running([row for row in one if row.get("hybrid")], "hybrid", 1),
+        "proxies": lambda: behind_proxies([row for row in table if row["kind"] == "proxy"]),
+        "restart": lambda: [restarted(row) for row in table if row["kind"] == "restart"],
     }
 
 

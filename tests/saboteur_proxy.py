@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -172,6 +172,22 @@ class Restarts(Proxy):
         if call.path == "/generate":
             self.generations += 1
         return self.send(call, min(server, len(self.servers) - 1))
+
+
+class RestartsForReal(Proxy):
+    """Before the second generation the server is started anew at its address, by ``restart``."""
+
+    def __init__(self, server: str, restart: Callable[[], object]) -> None:
+        super().__init__(server)
+        self.restart = restart
+        self.generations = 0
+
+    def answer(self, call: Call) -> Answer:
+        if call.path == "/generate":
+            self.generations += 1
+            if self.generations == 2:
+                self.restart()
+        return self.send(call)
 
 
 class OtherModel(Proxy):

@@ -148,7 +148,7 @@ def test_no_saboteur_is_missed() -> None:
     table = json.loads((ROOT / "tests" / "data" / "saboteurs.json").read_text())
     ran = {row["id"] for row in result["rows"]}
     assert result["missed"] == [] and all(row["deserved"] for row in result["rows"])
-    assert {row["id"] for row in table if row["kind"] in ("words", "start")} == ran
+    assert {row["id"] for row in table if row["kind"] in ("words", "start", "proxy", "restart")} == ran
 
 
 def test_every_fault_of_the_answers_is_caught_by_a_named_check_and_the_readme_says_which() -> None:

@@ -199,28 +199,21 @@ def _ask(
 
 
 def _send(visit: Visit, rid: str, question: Question, place: int | None) -> Said:
-    from fastfill.proof.visit import passes_of
+    from fastfill.proof.visit import with_passes, withdrawing
 
     server, deadline = visit.server, visit.deadline
     body = question.body | {"rid": rid, "extra_key": rid} | ({} if place is None else {"routed_dp_rank": place})
     attempt = Attempt(rid=rid, dp=place, prompt_tokens=question.tokens or 0, answer="answered")
     try:
         ask = server.chat if question.chat else server.generate
-        answer: Answer = ask(body, timeout_s=max(0.1, deadline.remaining()))
+        with withdrawing(server, rid):
+            answer: Answer = ask(body, timeout_s=max(0.1, deadline.remaining()))
     except TimedOut as error:
-        server.abort(rid)
         return Said(attempt=attempt.model_copy(update={"answer": "timed_out", "detail": error.what}))
-    except KeyboardInterrupt:
-        server.abort(rid)
-        raise
     if answer.refusal:
         return Said(attempt=attempt.model_copy(update={"answer": "refused", "detail": answer.refusal}))
-    attempt = attempt.model_copy(
-        update={
-            "ranks": passes_of(server, rid, deadline),
-            "prompt_tokens": question.tokens or answer.prompt_tokens or 0,
-        }
-    )
+    attempt = attempt.model_copy(update={"prompt_tokens": question.tokens or answer.prompt_tokens or 0})
+    attempt = with_passes(attempt, server, deadline)
     if question.chat:
         parts = (answer.said.get("reasoning_content"), answer.said.get("content"))
         return Said(attempt=attempt, text=" ".join(part for part in parts if isinstance(part, str)))
