@@ -3,7 +3,7 @@
     python bench/paired.py [--blocks 40] [--delay 50] [--prompts 3] [--port 36050] [--folder DIR] [--out FILE]
 
 Three parts, with the real load generator, at concurrency 1: blocks of an arm against itself; between them, blocks of
-an arm against one whose emulated kernel sleeps ``delay`` ms in each call, so that the truth is layers x passes x delay
+an arm against one whose emulated kernel takes ``delay`` ms more in each call, so that the truth is layers x passes x delay
 for a prompt's time to the first token; and a server whose flag did not take, which must be void. Given a folder, an
 interrupted run goes on.
 
@@ -60,7 +60,7 @@ SOURCES = [
 
 
 class Delayed:
-    """A server that is both arms: B is the one whose kernel sleeps."""
+    """A server that is both arms: B is the one whose kernel takes longer."""
 
     def __init__(self, running: LabServer, delay_ms: float) -> None:
         self.url = running.url
