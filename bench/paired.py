@@ -3,9 +3,9 @@
     python bench/paired.py [--blocks 40] [--delay 50] [--prompts 3] [--port 36050] [--folder DIR] [--out FILE]
 
 Three parts, with the real load generator, at concurrency 1: blocks of an arm against itself; between them, blocks of
-an arm against one whose emulated kernel takes ``delay`` ms more in each call, so that the truth is layers x passes x delay
-for a prompt's time to the first token; and a server whose flag did not take, which must be void. Given a folder, an
-interrupted run goes on.
+an arm against one whose emulated kernel takes ``delay`` ms more in each call, so that the truth is layers x passes x
+delay for a prompt's time to the first token; and a server whose flag did not take, which must be void. Given a folder,
+an interrupted run goes on.
 
 A block is two of the benchmark's, A B B A A B B A: four pairs of neighbouring runs, each one difference of medians, and
 Student's interval over them. The runs are what is independent, not the prompts of a run: whoever else uses the machine
