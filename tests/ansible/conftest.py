@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig import HERE, HOSTS, ROOT, STATE, Played, Rig, run
+from rig import CURRENT, HERE, ROOT, STATE, Played, Rig, run
 from traffic import Router
 from watch import Watch
 
@@ -65,13 +65,13 @@ def rig(engine: str, archive: tuple[str, Path], tmp_path_factory: pytest.TempPat
     finally:
         if not os.environ.get("FASTFILL_HOSTS_KEEP"):
             run(str(HERE / "hosts.sh"), "down")
+            CURRENT.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
 def router(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     """A router that the hosts keep in step."""
-    address = rig.addresses[HOSTS[0]].rpartition(".")[0] + ".1"
-    one = Router(tmp_path_factory.mktemp("router"), address, ROUTER_PORT, rig.keys["server_router_key"])
+    one = Router(tmp_path_factory.mktemp("router"), rig.gateway, ROUTER_PORT, rig.keys["server_router_key"])
     rig.settings["fleet_routers"] = [one.url]
     rig.write(rig.inventory)
     one.start()

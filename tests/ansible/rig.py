@@ -24,6 +24,7 @@ STATE = Path(
     os.environ.get("FASTFILL_HOSTS")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastfill/hosts"
 )
+CURRENT = STATE / "current.json"
 TOOL = ("python3", "/var/lib/fastfill/tool/fleet.pyz")
 PORT = 35000
 
@@ -103,6 +104,8 @@ class Rig:
     def __init__(self, folder: Path, lines: list[str], image_id: str, archive: Path) -> None:
         self.folder, self.image_id, self.archive = folder, image_id, archive
         self.addresses = {line.split()[0]: line.partition("ansible_host=")[2].strip() for line in lines}
+        # This machine, as the hosts see it.
+        self.gateway = self.addresses[HOSTS[0]].rpartition(".")[0] + ".1"
         self.inventory = folder / "hosts.yml"
         # The same in each session with these hosts: a server that runs on keeps the keys that it was started with.
         self.keys: dict[str, str] = {
@@ -131,8 +134,16 @@ class Rig:
         self.hosts, self.settings = hosts, settings
         self.shown: set[str] = set()
         self.write(self.inventory)
-        # What every server runs, for the tests that leave it so.
+        # What every server runs, for the tests that leave it so; hosts that were kept run what the last session left.
         self.current = self.release("good")
+        if CURRENT.is_file():
+            self.current |= json.loads(CURRENT.read_text())
+
+    def leaves(self, release: dict[str, Any]) -> None:
+        """From now on every server runs this release of :meth:`release`."""
+        self.current = release
+        own = {key: value for key, value in release.items() if key not in ("image_id", "archive")}
+        CURRENT.write_text(json.dumps(own))
 
     def write(self, file: Path, instances: dict[str, dict[str, Any]] | None = None, **settings: Any) -> Path:
         """An inventory: with the settings of some hosts' first servers, and of all hosts, changed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rig import HOSTS, TOOL, Played, Rig
+from rig import HOSTS, TOOL, Played, Rig, serves, untouched
 
 
 def test_status_shows_every_server_and_rebuilds_a_lost_lock(rig: Rig, rolled_out: Played) -> None:
@@ -30,3 +30,21 @@ def test_the_kill_switch_and_a_proof_that_sees_it(rig: Rig, rolled_out: Played) 
     assert again.code == 0, again.text[-3000:]
     last = [entry for entry in rig.audit() if entry["what"] == "path"][-2:]
     assert [(entry["path"], entry["why"]) for entry in last] == [("off", "a test"), ("on", "")]
+
+
+def test_a_whole_proof_outside_the_routers_and_back(rig: Rig, rolled_out: Played, record_property) -> None:
+    """One server after the other, with a trace; each serves on in the same container."""
+    before = rig.states()
+    played = rig.play("prove", "-e", "prove_drained=true", "--limit", HOSTS[2])
+    record_property("seconds", round(played.seconds))
+    assert played.code == 0, played.text[-4000:]
+    after = rig.states()
+    untouched(before, after, "nobody")
+    assert all(serves(one) for one in after.values()) and rig.audit()[-1]["verdict"] == "all proven"
+    for name in ("left", "right"):
+        file = f"/var/lib/fastfill/instances/{name}/evidence/{after[f'{HOSTS[2]}/{name}']['proven']}.json"
+        last = json.loads(rig.on(HOSTS[2], "cat", file).stdout)["last"]
+        assert last["verdict"] == "FIRED"
+        assert {one["witness"]: one["says"] for one in last["witnesses"]} == dict.fromkeys(
+            ("counters", "log", "trace"), "seen"
+        )

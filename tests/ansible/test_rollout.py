@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rig import HOSTS, Played, Rig, run, serves, untouched
 
@@ -14,9 +15,18 @@ def test_every_server_is_proven(rig: Rig, rolled_out: Played, record_property) -
     assert rolled_out.code == 0, rolled_out.text[-6000:]
     states = rig.states()
     assert sorted(states) == SERVERS
+    name_of = f"{rig.current['name']}-"
     for name, one in states.items():
-        assert serves(one) and one["verdict"] == "FIRED" and one["proven"].startswith("good-"), (name, one)
+        assert serves(one) and one["verdict"] == "FIRED" and one["proven"].startswith(name_of), (name, one)
     assert rig.audit()[-1]["verdict"] == "all proven"
+    shares = [round(share(one), 1) for entry in rig.audit() if entry["what"] == "host" for one in entry["servers"]]
+    record_property("own", shares)
+
+
+def share(turn: dict[str, Any]) -> float:
+    """What a server's turn takes beside its load and its proof, in seconds; without a load there is no share."""
+    beside = [turn.get(name) or 0.0 for name in ("drain_s", "seconds", "enter_s")]
+    return sum(beside) - (turn.get("load_s") or 0.0) - (turn.get("proof_s") or 0.0)
 
 
 def test_a_second_run_changes_nothing(rig: Rig, rolled_out: Played, record_property) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,14 +18,14 @@ import httpx
 import jinja2
 import programs
 import pytest
+import router_process
 import yaml
+from rig import ROOT, until
 
 from fastfill.fleet import cli, places, routers
 from fastfill.fleet.places import Instance
-from fastfill.lab import cache
 from ports import free_port
 
-ROOT = Path(__file__).parents[2]
 ROLE = ROOT / "ansible/roles/router"
 DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
 CONTROL = "control-key"
@@ -63,37 +60,15 @@ class Server(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture(scope="session")
-def python() -> Path:
-    """The interpreter of an environment with the router, made once a lock."""
-    lock = (ROOT / "requirements/router.txt").read_bytes()
-    place = cache.folder("environments") / f"router-{hashlib.sha256(lock).hexdigest()[:12]}"
-    if not (place / "done").is_file():
-        shutil.rmtree(place, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        pip = [
-            str(place / "bin/pip"),
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "--no-deps",
-        ]
-        subprocess.run([*pip, "-r", str(ROOT / "requirements/router.txt")], check=True, timeout=600)
-        (place / "done").touch()
-    return place / "bin/python"
-
-
 class Front:
     """HAProxy and the router behind it, as the role sets them up.
 
     Args:
         folder: For settings.
-        python: Of the router.
     """
 
-    def __init__(self, folder: Path, python: Path) -> None:
-        self.folder, self.python = folder, python
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.port, self.inner, self.metrics = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         self.router: subprocess.Popen[bytes] | None = None
@@ -128,17 +103,11 @@ class Front:
 
     def start_router(self) -> None:
         """Start it as the unit does, with its settings in a credential."""
-        words = ["--host", "127.0.0.1", "--port", self.inner, "--prometheus-host", "127.0.0.1", "--prometheus-port"]
-        words += [self.metrics, "--health-check-interval-secs", 1, "--health-success-threshold", 1]
-        (self.folder / "router.json").write_text(json.dumps({"control_key": CONTROL, "arguments": words}))
-        with (self.folder / "router.log").open("ab") as log:
-            self.router = subprocess.Popen(
-                [str(self.python), str(ROLE / "files/run_router.py")],
-                env=os.environ | {"CREDENTIALS_DIRECTORY": str(self.folder)},
-                stdout=log,
-                stderr=log,
-            )
-        until(lambda: self.direct("/health") == 200, "the router does not answer")
+        words: list[Any] = ["--host", "127.0.0.1", "--port", self.inner]
+        words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", self.metrics]
+        words += ["--health-check-interval-secs", 1, "--health-success-threshold", 1]
+        self.router = router_process.start(self.folder, CONTROL, words)
+        until(lambda: self.direct("/health") == 200, 60, lambda: "the router does not answer")
 
     def start(self) -> None:
         """Start both."""
@@ -146,7 +115,9 @@ class Front:
         with (self.folder / "haproxy.log").open("ab") as log:
             argv = [shutil.which("haproxy") or "/usr/sbin/haproxy", "-W", "-f", str(self.folder / "front.cfg")]
             self.haproxy = subprocess.Popen(argv, stdout=log, stderr=log)
-        until(lambda: self.haproxy.poll() is not None or self.ask("/health") == 200, "HAProxy does not answer")
+        until(
+            lambda: self.haproxy.poll() is not None or self.ask("/health") == 200, 60, lambda: "HAProxy does not answer"
+        )
         assert self.haproxy.poll() is None, (self.folder / "haproxy.log").read_text()
 
     def reload(self) -> None:
@@ -183,18 +154,10 @@ class Front:
         return self.ask("/v1/completions", key, "POST")
 
 
-def until(ready: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Wait for it."""
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, what
-        time.sleep(0.2)
-
-
 @pytest.fixture
-def front(tmp_path: Path, python: Path) -> Iterator[Front]:
+def front(tmp_path: Path) -> Iterator[Front]:
     programs.need("haproxy")
-    found = Front(tmp_path, python)
+    found = Front(tmp_path)
     found.configure(["old"])
     try:
         found.start()
@@ -217,7 +180,7 @@ def test_two_keys_hold_while_they_change_and_nothing_is_cut(
 ) -> None:
     inner = f"http://127.0.0.1:{front.inner}"
     routers.reconcile(inner, {server: True}, CONTROL, "of-the-servers")
-    until(lambda: front.complete("old") == 200, "no completion")
+    until(lambda: front.complete("old") == 200, 60, lambda: "no completion")
     assert [front.complete(key) for key in ("", "new", CONTROL)] == [401, 401, 401]
     # A client's key opens neither the router's own API nor the servers.
     assert [front.ask("/workers", key) for key in ("", "old", CONTROL)] == [401, 401, 200]
@@ -231,11 +194,11 @@ def test_two_keys_hold_while_they_change_and_nothing_is_cut(
     front.configure(["old", "new"])
     front.reload()
     Server.takes = 0.0
-    until(lambda: front.complete("new") == 200, "the new key does not hold")
+    until(lambda: front.complete("new") == 200, 60, lambda: "the new key does not hold")
     assert front.complete("old") == 200
     front.configure(["new"])
     front.reload()
-    until(lambda: front.complete("old") == 401, "the old key still holds")
+    until(lambda: front.complete("old") == 401, 60, lambda: "the old key still holds")
     assert front.complete("new") == 200
     thread.join()
     assert slow == [200], "a request in flight was cut off by the change"
@@ -255,14 +218,14 @@ def test_a_restarted_router_is_empty_until_the_timer_has_been_there(front: Front
     (one.folder / "secrets/router_key").write_text(CONTROL)
     reconcile = ["--root", str(tmp_path / "root"), "reconcile"]
     assert cli.main(reconcile) == 0
-    until(lambda: front.complete("old") == 200, "no completion")
+    until(lambda: front.complete("old") == 200, 60, lambda: "no completion")
     assert front.router
     front.router.kill()
     front.router.wait()
     front.start_router()
     assert routers.workers(inner, CONTROL) == []
     assert cli.main(reconcile) == 0
-    until(lambda: front.complete("old") == 200, "the router was not filled again")
+    until(lambda: front.complete("old") == 200, 60, lambda: "the router was not filled again")
     for _ in range(3):
         assert cli.main(reconcile) == 0
     assert [worker.url for worker in routers.workers(inner, CONTROL) or []] == [server]

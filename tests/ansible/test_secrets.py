@@ -14,7 +14,8 @@ def logged(rig: Rig, rolled_out: Played) -> str:
     files = [file for file in rig.folder.rglob("*") if file.suffix in (".out", ".log") or file.parent.name == "facts"]
     kept = [file.read_text(errors="replace") for file in files if file.is_file()]
     servers = "for c in $(docker ps --all --quiet); do docker logs $c 2>&1; docker inspect $c; done"
-    fleet = "cat /root/.ansible_async/* /var/lib/fastfill/lock/*l /var/lib/fastfill/instances/*/releases/*/*; true"
+    places = ("lock/*l", "*.json", *(f"instances/*/{name}" for name in ("*.json", "evidence/*", "releases/*/*")))
+    fleet = f"cd /var/lib/fastfill && cat {' '.join(places)} instances/*/releases/*/.env /root/.ansible_async/*; true"
     for host in HOSTS:
         kept.append(rig.on(host, "journalctl", "--no-pager", "--output", "cat").stdout)
         kept += [rig.on(host, "sh", "-c", command).stdout for command in (servers, fleet)]
@@ -22,7 +23,7 @@ def logged(rig: Rig, rolled_out: Played) -> str:
 
 
 def test_no_key_is_left_anywhere(rig: Rig, logged: str) -> None:
-    assert "all proven" in logged and "server_args=" in logged, "there is something to find"
+    assert "all proven" in logged and "server_args=" in logged and "FASTFILL_API_KEY_FILE" in logged, "it is all there"
     for name, key in rig.keys.items():
         place = logged.find(key)
         assert place < 0, (name, logged[max(0, place - 300) : place])

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
-from rig import ROOT, until
-
-from fastfill.lab import cache
+import router_process
+from rig import until
 
 SPREAD = ("--policy", "round_robin")
 QUICK = ("--health-check-interval-secs", 2, "--health-failure-threshold", 2, "--health-success-threshold", 1)
-
-
-def interpreter() -> Path:
-    """Of an environment with the router, made once a lock."""
-    lock = (ROOT / "requirements/router.txt").read_bytes()
-    place = cache.folder("environments") / f"router-{hashlib.sha256(lock).hexdigest()[:12]}"
-    if not (place / "done").is_file():
-        shutil.rmtree(place, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        pip = [str(place / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-        subprocess.run([*pip, "--no-deps", "-r", str(ROOT / "requirements/router.txt")], check=True, timeout=600)
-        (place / "done").touch()
-    return place / "bin/python"
 
 
 class Router:
@@ -47,31 +29,14 @@ class Router:
 
     def __init__(self, folder: Path, address: str, port: int, key: str) -> None:
         self.folder, self.url, self.key = folder, f"http://{address}:{port}", key
-        self.python = interpreter()
-        words: list[Any] = [
-            "--host",
-            address,
-            "--port",
-            port,
-            "--prometheus-host",
-            address,
-            "--prometheus-port",
-            port + 1,
-        ]
-        words += [*SPREAD, *QUICK, "--health-check-endpoint", "/metrics/"]
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "router.json").write_text(json.dumps({"control_key": key, "arguments": words}))
+        self.arguments: list[Any] = ["--host", address, "--port", port]
+        self.arguments += ["--prometheus-host", address, "--prometheus-port", port + 1]
+        self.arguments += [*SPREAD, *QUICK, "--health-check-endpoint", "/metrics/"]
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        with (self.folder / "router.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [str(self.python), str(ROOT / "ansible/roles/router/files/run_router.py")],
-                env={**os.environ, "CREDENTIALS_DIRECTORY": str(self.folder)},
-                stdout=log,
-                stderr=log,
-            )
+        self.process = router_process.start(self.folder, self.key, self.arguments)
         until(self.answers, 60, lambda: (self.folder / "router.log").read_text()[-2000:])
 
     def answers(self) -> bool:

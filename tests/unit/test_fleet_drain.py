@@ -110,6 +110,15 @@ def test_a_router_that_refuses_may_still_send_requests(cluster: Cluster) -> None
     assert not done["ok"] and "answers HTTP 401" in done["why"]
 
 
+def test_a_router_whose_certificate_is_not_trusted_is_not_gone(cluster: Cluster) -> None:
+    """It may well send requests. Here it does not even speak TLS."""
+    url = cluster.url.replace("http://", "https://")
+    assert web.ask(f"{url}/workers").status == web.UNTRUSTED
+    places.write(cluster.instance.folder / "instance.json", {"url": cluster.url, "routers": [url]})
+    done = drain.drain(cluster.instance, 0.5)
+    assert not done["ok"] and "is not trusted by this host" in done["why"]
+
+
 def test_a_server_that_is_slow_to_answer_is_not_gone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     drain.enter(cluster.instance, 5)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -42,7 +42,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Instance:
 
 def test_a_turn_ends_in_the_routers(instance: Instance) -> None:
     done = rolling.roll(Turn(instance), "b", 5)
-    assert (done.outcome, done.serves) == ("proven", "b") and done.drain_s is not None
+    assert (done.outcome, done.serves) == ("proven", "b") and done.drain_s is not None and done.enter_s is not None
     assert instance.in_service() and not instance.is_away()
 
 
@@ -84,15 +84,6 @@ def test_a_router_that_does_not_take_it_in_is_a_failure(instance: Instance, monk
     assert rolling.roll(Turn(instance), "b", 5).outcome == "failed"
 
 
-def test_a_turn_that_was_broken_off_is_put_back_in_service_by_the_timer(instance: Instance) -> None:
-    instance.serve(False)
-    assert not rolling.recover(instance), "it was taken out for good"
-    instance.note_away(True)
-    with instance.alone():
-        assert not rolling.recover(instance), "its turn goes on"
-    assert rolling.recover(instance) and instance.in_service() and not instance.is_away()
-
-
 class Server(Engine):
     """What runs, and how it was proven."""
 
@@ -112,6 +103,41 @@ class Server(Engine):
     def run(self, argv: list[str], timeout: float | None = 300.0, cwd: Path | None = None) -> Ran:
         self.did.append(argv)
         return Ran(0, "", "")
+
+
+def test_a_turn_that_was_broken_off_is_put_back_in_service_by_the_timer(instance: Instance) -> None:
+    server = Server(State("running", "healthy", 0, "a"))
+    instance.serve(False)
+    assert not rolling.recover(server, instance), "it was taken out for good"
+    instance.note_away(True)
+    with instance.alone():
+        assert not rolling.recover(server, instance), "its turn goes on"
+    assert rolling.recover(server, instance) and instance.in_service() and not instance.is_away()
+    assert server.did == [["systemctl", "is-active", "--quiet", "fastfill@main.service"]], "it was not touched"
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_candidate_whose_turn_was_broken_off_gets_no_requests(instance: Instance, starts: bool) -> None:
+    """It runs, unproven: the unit puts the proven release in its place, or nothing serves."""
+
+    class LetGo(Server):
+        def active(self, instance: Instance) -> bool:
+            return False
+
+        def unit(self, instance: Instance, verb: str) -> Ran:
+            self.did.append(verb)
+            return Ran(int(verb == "start" and not starts), "", "")
+
+        def stop(self, instance: Instance) -> None:
+            self.did.append("gone")
+
+    instance.serve(False)
+    instance.note_away(True)
+    instance.point("candidate", "b")
+    server = LetGo(State("running", "healthy", 0, "b"))
+    assert rolling.recover(server, instance)
+    assert server.did == ["reset-failed", "start"] + ([] if starts else ["gone"])
+    assert instance.link("candidate") is None and instance.in_service()
 
 
 def test_a_retired_server_is_out_and_no_longer_proven(instance: Instance) -> None:

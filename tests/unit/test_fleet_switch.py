@@ -88,7 +88,7 @@ def to(host: Host, instance: Instance, release: str, **more: bool):  # type: ign
 def test_a_first_release_is_proven_and_owned(instance: Instance) -> None:
     host = Host()
     done = to(host, instance, "a")
-    assert (done.outcome, done.serves, done.verdict) == ("proven", "a", "FIRED")
+    assert (done.outcome, done.serves, done.verdict) == ("proven", "a", "FIRED") and done.proof_s is not None
     assert (instance.link("proven"), instance.link("previous"), instance.link("candidate")) == ("a", None, None)
     assert host.owned and instance.evidence("a")["proof"]["verdict"] == "FIRED"
 
@@ -107,6 +107,21 @@ def test_a_server_that_systemd_has_let_go_of_is_handed_back_without_a_reload(ins
     host.owned = False
     host.did.clear()
     assert (to(host, instance, "a").outcome, host.did) == ("unchanged", ["start"])
+
+
+def test_a_server_whose_health_is_not_known_yet_is_not_reloaded(instance: Instance) -> None:
+    class Restarted(Host):
+        looks = 0
+
+        def state(self, instance: Instance) -> State:
+            self.looks += 1
+            return super().state(instance)._replace(health="starting" if self.looks < 3 else "healthy")
+
+    to(Host(), instance, "a")
+    host = Restarted()
+    host.runs, host.owned = "a", True
+    done = Switch(host, instance, Times(5, 1, 0.01)).to("a")
+    assert (done.outcome, host.did, host.looks) == ("unchanged", [], 3)
 
 
 def test_the_release_before_is_kept(instance: Instance) -> None:

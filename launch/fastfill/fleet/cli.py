@@ -233,8 +233,8 @@ def _reconcile(asked: argparse.Namespace) -> Any:
     """Bring the routers in step with what is proven here."""
     done: list[str] = []
     for one in places.instances(asked.root):
-        if rolling.recover(one):
-            done.append(f"{one.name}: its switch was broken off; back in service")
+        if rolling.recover(Engine(), one):
+            done.append(f"{one.name}: its switch was broken off; what is proven serves again")
         settings, keys = one.settings(), drain.Keys(one)
         # What is not proven never gets requests, whatever the flag says.
         wanted = one.in_service() and one.link("proven") is not None

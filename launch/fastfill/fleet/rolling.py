@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -60,19 +61,27 @@ def mend(switch: Switch, release: str, heed: Callable[[], None] = lambda: None) 
 def _entered(one: Instance, done: Outcome) -> Outcome:
     if done.serves is None:
         return done
+    begun = time.monotonic()
     entered = drain.enter(one)
+    done.enter_s = round(time.monotonic() - begun, 1)
     done.changed = done.changed or entered["changed"]
     if not entered["ok"]:
         done.outcome, done.why = "failed", "; ".join(filter(None, [done.why, entered["why"]]))
     return done
 
 
-def recover(one: Instance) -> bool:
+def recover(engine: Engine, one: Instance) -> bool:
     """Put a server back in service whose turn was broken off; returns whether it was one."""
     if not one.is_away() or one.switching():
         return False
     with one.alone():
+        one.point("candidate", None)
         if one.link("proven") is not None:
+            if not engine.active(one):
+                engine.unit(one, "reset-failed")
+                # In place of a candidate that nobody has proven; where even that fails, nothing serves.
+                if engine.unit(one, "start").code != 0:
+                    engine.stop(one)
             one.serve(True)
         one.note_away(False)
     return True

@@ -93,14 +93,19 @@ def settled(routers: list[str], url: str, wanted: bool, key: str = "") -> tuple[
         if listed is None:
             if reply.status == 0:
                 continue
-            how = "is slow to answer" if reply.status == web.SLOW else f"answers HTTP {reply.status}"
-            return False, f"{router} {how}: whom it sends requests to is not known"
+            return False, f"{router} {_how(reply)}: whom it sends requests to is not known"
         found = [worker for worker in listed if worker.url.rstrip("/") == url.rstrip("/")]
         if wanted and not any(worker.healthy for worker in found):
             return False, f"{router} does not hold {url} for healthy"
         if not wanted and found:
             return False, f"{router} still has {url}"
     return True, ""
+
+
+def _how(reply: web.Reply) -> str:
+    if reply.status == web.UNTRUSTED:
+        return f"is not trusted by this host ({reply.text})"
+    return "is slow to answer" if reply.status == web.SLOW else f"answers HTTP {reply.status}"
 
 
 def wait(ready: Callable[[], tuple[bool, str]], seconds: float, every: float = 0.3) -> tuple[bool, str]:

@@ -30,8 +30,10 @@ class Outcome:
         before: What was proven.
         back: Where it would go back to; None where there is nothing else.
         load_s: From its start until it was healthy.
+        proof_s: The proof.
         drain_s: Until it was idle.
-        seconds: The switch, without the drain.
+        enter_s: Until the routers held it for healthy again.
+        seconds: The switch, from the stop of what ran to what serves then; without the drain and the routers.
     """
 
     instance: str
@@ -44,7 +46,9 @@ class Outcome:
     serves: str | None = None
     verdict: str | None = None
     load_s: float | None = None
+    proof_s: float | None = None
     drain_s: float | None = None
+    enter_s: float | None = None
     seconds: float = 0.0
     log: list[str] = field(default_factory=list)
 
@@ -125,7 +129,12 @@ class Switch:
 
     def _serves(self, release: str) -> bool:
         """Whether it runs as it should; a server that systemd has let go of is handed back to it, without a reload."""
+        end = time.monotonic() + self.times.start
         state = self.engine.state(self.instance)
+        # After a restart of the engine its first look at a server's health is yet to come.
+        while (state.release, state.health) == (release, "starting") and time.monotonic() < end:
+            self.sleep(self.times.every)
+            state = self.engine.state(self.instance)
         if (state.release, state.status, state.health) != (release, "running", "healthy"):
             return False
         return self.engine.active(self.instance) or self.engine.unit(self.instance, "start").code == 0
@@ -164,7 +173,9 @@ class Switch:
 
     def _prove(self, release: str, result: Outcome) -> None:
         self.say("proving")
+        begun = time.monotonic()
         ran = self.engine.prove(self.instance, self.times.proof)
+        result.proof_s = round(time.monotonic() - begun, 1)
         proof = document(ran.out)
         result.verdict = proof.get("verdict")
         self.instance.keep_evidence(

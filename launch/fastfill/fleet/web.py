@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
@@ -13,10 +14,12 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 SLOW = -1
 """The status of an answer that did not come in time from somebody who had taken the connection."""
+UNTRUSTED = -2
+"""The status where somebody is there whose certificate this host does not trust, or who does not speak TLS."""
 
 
 class Reply(NamedTuple):
-    """Status 0: nobody is there, and ``text`` says why; or ``SLOW``."""
+    """Status 0: nobody is there, and ``text`` says why; or ``SLOW``, or ``UNTRUSTED``."""
 
     status: int
     text: str
@@ -46,5 +49,9 @@ def ask(url: str, *, method: str = "GET", body: Any = None, key: str = "", timeo
     except TimeoutError as error:
         # Not from the connection: that one's comes wrapped.
         return Reply(SLOW, str(error))
+    except urllib.error.URLError as error:
+        slow = isinstance(error.reason, TimeoutError) and "handshake" in str(error.reason)
+        untrusted = isinstance(error.reason, ssl.SSLError)
+        return Reply(SLOW if slow else UNTRUSTED if untrusted else 0, str(error.reason))
     except (OSError, ValueError) as error:
         return Reply(0, str(error))
