@@ -30,6 +30,26 @@ def test_a_broken_kernel_never_gets_past_the_canary(rig: Rig, rolled_out: Played
     stays_with_the_canary(rig, played, before, "kernel_broken")
 
 
+def test_a_canary_that_nobody_uses_cannot_be_judged_and_goes_back(
+    rig: Rig, rolled_out: Played, record_property
+) -> None:
+    """It fires and answers right, and its soak ends without enough traffic."""
+    before = rig.states()
+    soak = [f"-efleet_soak_{name}={value}" for name, value in (("seconds", 5), ("requests", 9000), ("timeout", 15))]
+    played = rig.play("site", *soak, release=rig.release("unsoaked", environment={"RELEASE": "unsoaked"}))
+    record_property("seconds", round(played.seconds))
+    assert played.code != 0, played.text[-4000:]
+    after = rig.states()
+    canary = after["ffhost1/main"]
+    assert canary["proven"] == before["ffhost1/main"]["proven"] and serves(canary), played.text[-6000:]
+    assert canary["previous"] != before["ffhost1/main"]["proven"] and not str(canary["previous"]).startswith("unsoaked")
+    untouched(before, after, "ffhost1")
+    host, soaked, ended = rig.audit()[-3:]
+    assert (host["what"], host["outcome"], soaked["what"]) == ("host", "proven", "soak")
+    assert soaked["verdict"]["state"] == "bad" and soaked["verdict"]["canary"]["requests"] < 9000
+    assert re.match(r"stopped: ffhost1: returned: soak: \d+ of 9000 requests in", ended["verdict"]), ended
+
+
 def test_one_bad_host_of_a_batch_of_two_leaves_both_serving(
     rig: Rig, rolled_out: Played, tmp_path: Path, record_property
 ) -> None:
