@@ -120,6 +120,27 @@ def test_a_damaged_copy_that_is_there_is_broken(wanted: model.Wanted, source: Pa
     assert not pull(Rsync(source), wanted)["ok"]
 
 
+def test_where_it_cannot_be_verified_nothing_is_taken_away(wanted: model.Wanted, source: Path) -> None:
+    """A full disk, or a stamp that is not ours: hundreds of GB that were copied are not at fault."""
+    wanted.stamp.mkdir(parents=True)
+    said = pull(Rsync(source), wanted)
+    assert not said["ok"] and "cannot be remembered" in str(said["why"])
+    assert (wanted.part / "model.safetensors").read_bytes() == TENSORS and not wanted.folder.exists()
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    wanted: model.Wanted, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull(Rsync(source), wanted)
+
+    def torn(*_: object, **__: object) -> weights.Verified:
+        raise OSError(5, "Input/output error", "model.safetensors")
+
+    monkeypatch.setattr(weights, "verify", torn)
+    seen = model.look(wanted.folder, COMMIT, wanted.stamp)
+    assert (seen["state"], seen["problems"]) == ("broken", ["model.safetensors: Input/output error"])
+
+
 def test_a_folder_that_nobody_fetched_is_broken_with_what_to_do(tmp_path: Path) -> None:
     seen = model.look(tmp_path, COMMIT, tmp_path / "s/s.json")
     assert seen["state"] == "broken" and "fastfill model fetch" in seen["problems"][0]

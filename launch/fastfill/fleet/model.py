@@ -5,16 +5,15 @@ A copy grows in a hidden folder beside its place, is verified there, and appears
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastfill import checkpoint, weights
 from fastfill.errors import FastfillError, NotReadyError
+from fastfill.fleet import places
 from fastfill.fleet.engine import Engine
 
 ALIAS = "fastfill-model-source"
@@ -99,7 +98,10 @@ def look(folder: Path, revision: str, stamp: Path) -> dict[str, Any]:
     """
     if not folder.is_dir():
         return {"state": "absent", "problems": [], "manifest": "", "bytes": 0, "hashed": 0}
-    problems, hashed = _problems(folder, revision, stamp)
+    try:
+        problems, hashed = _problems(folder, revision, stamp)
+    except (FastfillError, OSError) as error:
+        problems, hashed = [_told(error)], 0
     return {
         "state": "broken" if problems else "whole",
         "problems": problems,
@@ -110,12 +112,21 @@ def look(folder: Path, revision: str, stamp: Path) -> dict[str, Any]:
 
 
 def _problems(folder: Path, revision: str, stamp: Path) -> tuple[list[str], int]:
+    """What is wrong with it, and how many files were hashed.
+
+    Raises:
+        FastfillError: It was not filled by the hub's client, or what was hashed cannot be remembered.
+        OSError: A file cannot be read.
+    """
     stamp.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        found = weights.verify(folder, revision, stamp=stamp)
-    except FastfillError as error:
-        return [f"{error.what} ({error.next_step})"], 0
+    found = weights.verify(folder, revision, stamp=stamp)
     return [*found.problems, *checkpoint.inspect(folder).problems], found.hashed
+
+
+def _told(error: FastfillError | OSError) -> str:
+    if isinstance(error, FastfillError):
+        return f"{error.what} ({error.next_step})" if error.next_step else error.what
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def pull(engine: Engine, source: Source, wanted: Wanted, bandwidth: str, seconds: float) -> dict[str, Any]:
@@ -127,8 +138,8 @@ def pull(engine: Engine, source: Source, wanted: Wanted, bandwidth: str, seconds
     Raises:
         NotReadyError: The disk has no room for it.
     """
-    wanted.folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(wanted.folder.with_name(f".{wanted.folder.name}.lock")):
+    # One copy at a time: a broken-off run's may go on, and the next run waits for it.
+    with places.held(wanted.folder.with_name(f".{wanted.folder.name}.lock")):
         if wanted.folder.is_dir():
             there = look(wanted.folder, wanted.revision, wanted.stamp)
             return _said(there["problems"], changed=False)
@@ -149,14 +160,16 @@ def pull(engine: Engine, source: Source, wanted: Wanted, bandwidth: str, seconds
 
 
 def _settle(wanted: Wanted) -> list[str]:
-    """Verify what was copied and give it its name; what is damaged is taken away, so that it is copied again."""
+    """Verify what was copied and give it its name; what is damaged is taken away, so that it is copied again.
+
+    Where it cannot be verified nothing is taken away: that is no word against the files.
+    """
     try:
-        manifest = weights.manifest(wanted.part)
-    except FastfillError as error:
-        return [error.what]
-    if manifest != wanted.manifest:
-        return ["the source's list of files is another one than when it was looked at"]
-    problems, _ = _problems(wanted.part, wanted.revision, wanted.stamp)
+        if weights.manifest(wanted.part) != wanted.manifest:
+            return ["the source's list of files is another one than when it was looked at"]
+        problems, _ = _problems(wanted.part, wanted.revision, wanted.stamp)
+    except (FastfillError, OSError) as error:
+        return [_told(error)]
     if problems:
         hashed = weights.remembered(wanted.stamp)
         for name in weights.named(wanted.part):
@@ -182,13 +195,3 @@ def _room(wanted: Wanted) -> None:
             where=str(wanted.folder.parent),
             next_step="take old revisions away, or set model_folder to another disk",
         )
-
-
-@contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """One copy at a time: a broken-off run's may go on, and the next run waits for it."""
-    import fcntl
-
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
