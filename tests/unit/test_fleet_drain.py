@@ -96,6 +96,19 @@ def test_a_server_that_stays_busy_is_left_alone_and_put_back(cluster: Cluster) -
     assert cluster.instance.in_service() and cluster.workers == [cluster.url]
 
 
+@pytest.mark.parametrize(("was", "back", "after"), [(False, None, False), (True, False, False), (False, True, True)])
+def test_where_a_busy_server_goes_is_where_it_was_unless_it_is_said(
+    cluster: Cluster, was: bool, back: bool | None, after: bool
+) -> None:
+    """What somebody has taken out, or what was never proven, must not get requests because it is busy."""
+    if was:
+        drain.enter(cluster.instance, 5)
+    cluster.busy = [7]
+    done = drain.drain(cluster.instance, 0.5, back=back)
+    assert not done["ok"] and ("serves on" in done["why"]) == after
+    assert cluster.instance.in_service() == after and cluster.workers == ([cluster.url] if after else [])
+
+
 def test_a_dead_server_is_drained_and_a_router_that_is_away_is_no_hindrance(cluster: Cluster) -> None:
     gone = {"url": "http://127.0.0.1:1", "routers": ["http://127.0.0.1:1", cluster.url]}
     places.write(cluster.instance.folder / "instance.json", gone)
@@ -176,6 +189,15 @@ def test_the_routers_are_asked_with_their_key(
         monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked | {"router_key": key})))
         assert cli.main(["--root", str(tmp_path), "serving"]) == 0
         assert json.loads(capsys.readouterr().out)["serving"] == serve
+
+
+@pytest.mark.parametrize("given", ["", "no JSON", "[]"])
+def test_what_is_no_object_on_stdin_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(given))
+    assert cli.main(["--root", str(tmp_path), "serving"]) == 2
+    assert "no JSON object on stdin" in capsys.readouterr().err
 
 
 def test_two_runs_at_the_same_moment_are_told_apart(cluster: Cluster, tmp_path: Path) -> None:

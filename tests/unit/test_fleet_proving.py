@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,25 @@ def test_a_proof_that_failed_is_kept_and_the_one_of_the_rollout_too(instance: In
     assert (kept["verdict"], kept["last"]["verdict"]) == ("FIRED", "NOT_FIRED")
 
 
+def test_a_proof_under_which_a_switch_began_says_nothing_of_the_release(instance: Instance) -> None:
+    with contextlib.ExitStack() as switch:
+
+        class Stopped(Told):
+            def run(self, argv: list[str], timeout: float | None = 300.0, cwd: Path | None = None) -> Ran:
+                switch.enter_context(instance.alone())
+                return super().run(argv, timeout, cwd)
+
+        said = proving.again(Stopped("NOT_FIRED"), instance, 60)
+    assert (said["ok"], said["changed"]) == (False, False) and "a switch goes on" in said["summary"]
+    assert instance.evidence("a") == {}
+
+
 def test_a_server_is_idle_while_it_is_inspected_and_serves_again(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, did = Told("NOT_FIRED"), []
 
-    def drained(one: Instance, seconds: float) -> dict[str, Any]:
+    def drained(one: Instance, seconds: float, *, back: bool) -> dict[str, Any]:
         did.append(f"drain {seconds:.0f}")
         one.serve(False)
         return {"ok": True, "why": ""}
@@ -89,11 +103,16 @@ def test_a_server_is_idle_while_it_is_inspected_and_serves_again(
     # One that was out before stays out.
     instance.serve(False)
     assert inspection.inspect(Told(), instance, 60, 30)["ok"] and did[2:] == ["drain 30"]
+    # One whose last turn was broken off is out, and not for good.
+    instance.note_away(True)
+    assert inspection.inspect(Told(), instance, 60, 30)["back"] and did[3:] == ["drain 30", "enter"]
+    assert instance.in_service() and not instance.is_away()
 
 
 def test_a_busy_server_is_not_inspected(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Told()
-    monkeypatch.setattr(drain, "drain", lambda one, seconds: {"ok": False, "why": "3 requests are still there"})
+    busy = {"ok": False, "why": "3 requests are still there"}
+    monkeypatch.setattr(drain, "drain", lambda one, seconds, back: busy)
     instance.serve(True)
     said = inspection.inspect(engine, instance, 60, 30)
     assert (said["ok"], said["summary"]) == (False, "3 requests are still there")

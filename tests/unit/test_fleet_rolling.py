@@ -52,7 +52,7 @@ def test_a_server_that_serves_nothing_stays_out(instance: Instance) -> None:
 
 
 def test_a_busy_server_is_left_alone(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "drain", lambda one, seconds: {"ok": False, "why": "7 requests", "waited_s": 1})
+    monkeypatch.setattr(drain, "drain", lambda one, seconds, back: {"ok": False, "why": "7 requests", "waited_s": 1})
     turn = Turn(instance)
     done = rolling.roll(turn, "b", 5)
     assert (done.outcome, done.why, done.changed, done.serves, turn.changes) == (
@@ -116,6 +116,21 @@ def test_a_turn_that_was_broken_off_is_put_back_in_service_by_the_timer(instance
     assert server.did == [["systemctl", "is-active", "--quiet", "fastfill@main.service"]], "it was not touched"
 
 
+def test_a_turn_that_ends_while_the_timer_looks_is_not_undone(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(State())
+    instance.note_away(True)
+    instance.serve(False)
+
+    def ended(one: Instance) -> bool:
+        one.note_away(False)
+        return False
+
+    monkeypatch.setattr(Instance, "switching", ended)
+    assert not rolling.recover(server, instance) and not instance.in_service() and server.did == []
+
+
 @pytest.mark.parametrize("starts", [True, False])
 def test_a_candidate_whose_turn_was_broken_off_gets_no_requests(instance: Instance, starts: bool) -> None:
     """It runs, unproven: the unit puts the proven release in its place, or nothing serves."""
@@ -143,6 +158,25 @@ def test_a_candidate_whose_turn_was_broken_off_gets_no_requests(instance: Instan
 def test_a_retired_server_is_out_and_no_longer_proven(instance: Instance) -> None:
     rolling.retire(Server(State()), instance)
     assert not instance.in_service() and instance.link("proven") is None
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_only_what_is_proven_goes_back_when_it_stays_busy(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, proven: bool
+) -> None:
+    """And one that is retired is stopped, busy or not: the routers must not send it anything until then."""
+    told: list[bool] = []
+
+    def busy(one: Instance, seconds: float, *, back: bool) -> dict[str, Any]:
+        told.append(back)
+        return {"ok": False, "why": "7 requests", "waited_s": 1}
+
+    monkeypatch.setattr(drain, "drain", busy)
+    if not proven:
+        instance.point("proven", None)
+    assert rolling.roll(Turn(instance), "b", 5).outcome == "skipped"
+    assert rolling.retire(Server(State()), instance)["idle"] is False
+    assert told == [proven, False]
 
 
 def test_a_server_in_service_is_proven_lightly(instance: Instance) -> None:

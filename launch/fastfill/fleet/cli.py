@@ -343,7 +343,10 @@ def _bundle(asked: argparse.Namespace) -> Any:
 
 
 def _given() -> dict[str, Any]:
-    found = json.load(sys.stdin)
+    try:
+        found = json.load(sys.stdin)
+    except ValueError:
+        found = None
     if not isinstance(found, dict):
         raise UsageError("no JSON object on stdin", where="stdin", next_step="the playbooks give it")
     return found

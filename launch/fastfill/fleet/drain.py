@@ -55,15 +55,21 @@ def _bring(instance: Instance, wanted: bool, seconds: float) -> dict[str, Any]:
     return {"ok": so, "why": missing, "done": sorted(set(done))}
 
 
-def drain(instance: Instance, seconds: float) -> dict[str, Any]:
-    """Take a server out and wait until it is idle; where it does not become idle in time it goes back in.
+def drain(instance: Instance, seconds: float, *, back: bool | None = None) -> dict[str, Any]:
+    """Take a server out and wait until it is idle.
 
     A server that is not there has nothing left to lose, and counts as drained; one that is slow to answer does not.
+
+    Args:
+        instance: Which server.
+        seconds: Until it must be idle.
+        back: Whether it goes into the routers again where it is not idle in time; where it was, unless said otherwise.
 
     Returns:
         ``ok``, ``left`` (requests, None where the server does not say), ``waited_s``, ``why``.
     """
     begun = time.monotonic()
+    returns = instance.in_service() if back is None else back
     out = leave(instance, min(seconds, 60.0))
     quiet, left = 0, None
     url = str(instance.settings()["url"])
@@ -76,12 +82,13 @@ def drain(instance: Instance, seconds: float) -> dict[str, Any]:
         if quiet >= QUIET_LOOKS:
             break
         if time.monotonic() - begun >= seconds:
-            enter(instance, min(seconds, 60.0))
+            if returns:
+                enter(instance, min(seconds, 60.0))
             busy = "the server does not say how busy it is" if left is None else f"{left:.0f} requests are still there"
-            why = f"{busy} after {seconds:.0f} s; it serves on, untouched"
+            why = f"{busy} after {seconds:.0f} s" + ("; it serves on, untouched" if returns else "")
             return {"ok": False, "changed": False, "left": left, "waited_s": round(seconds, 1), "why": why}
         time.sleep(0.5)
-    if not out["ok"]:
+    if returns and not out["ok"]:
         enter(instance, min(seconds, 60.0))
     return {
         "ok": out["ok"],

@@ -64,7 +64,11 @@ class Engine:
         if ran.code != 0:
             if "No such" in ran.err:
                 return State()
-            raise FastfillError(f"the engine does not answer: {ran.err.strip()[-300:]}", where=instance.container)
+            raise FastfillError(
+                f"the engine does not answer: {ran.err.strip()[-300:]}",
+                where=instance.container,
+                next_step="on this host: systemctl status docker",
+            )
         found: dict[str, Any] = json.loads(ran.out)[0]
         now = found["State"]
         return State(

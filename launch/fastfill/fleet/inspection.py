@@ -22,12 +22,13 @@ def inspect(engine: Engine, instance: Instance, proof_s: float, drain_s: float) 
         As :func:`proving.again`, and ``back``: whether the routers hold it for healthy again.
     """
     with instance.alone():
-        served = instance.in_service()
+        # One whose last turn was broken off is out of service, and not for good.
+        served = instance.in_service() or instance.is_away()
         instance.note_away(served)
-        idle = drain.drain(instance, drain_s)
+        idle = drain.drain(instance, drain_s, back=served)
         if not idle["ok"]:
             instance.note_away(False)
-            return {"ok": False, "changed": False, "verdict": None, "summary": idle["why"], "back": True}
+            return {"ok": False, "changed": False, "verdict": None, "summary": idle["why"], "back": served}
         try:
             said = proving.again(engine, instance, proof_s, drained=True)
         finally:

@@ -36,7 +36,8 @@ def roll(
         # Read by recover(), where this process and the host die before the end.
         one.note_away(before is not None)
         try:
-            idle = drain.drain(one, drain_s)
+            # Its last turn may have been broken off after it was taken out; what is not proven gets no requests.
+            idle = drain.drain(one, drain_s, back=before is not None)
             if not idle["ok"]:
                 return Outcome(one.name, release, "skipped", idle["why"], changed=False, before=before, serves=before)
             heed()
@@ -75,6 +76,9 @@ def recover(engine: Engine, one: Instance) -> bool:
     if not one.is_away() or one.switching():
         return False
     with one.alone():
+        # A turn that ended in the meantime may have taken it out for good.
+        if not one.is_away():
+            return False
         one.point("candidate", None)
         if one.link("proven") is not None:
             if not engine.active(one):
@@ -90,7 +94,8 @@ def recover(engine: Engine, one: Instance) -> bool:
 def retire(engine: Engine, one: Instance) -> dict[str, Any]:
     """Take a server out and stop it; no release is proven on it any more, so that a later run proves it anew."""
     with one.alone():
-        out = drain.drain(one, 60.0)
+        # It is stopped, busy or not: back in the routers it would be sent requests until then.
+        out = drain.drain(one, 60.0, back=False)
         engine.unit(one, "stop")
         engine.stop(one)
         one.point("proven", None)

@@ -30,7 +30,11 @@ def serve(engine: Engine, instance: Instance, *, every: float = 2.0) -> int:
         raise NotReadyError("nothing was proven here", where=str(instance.folder), next_step="ansible/site.yml")
     ran = engine.up(instance, release)
     if ran.code != 0:
-        raise FastfillError(f"{release} does not start: {ran.err.strip()[-500:]}", where=instance.container)
+        raise FastfillError(
+            f"{release} does not start: {ran.err.strip()[-500:]}",
+            where=instance.container,
+            next_step=f"on this host: docker logs {instance.container}; back with ansible/rollback.yml",
+        )
     sys.stderr.write(f"{instance.name}: {release} runs\n")
     notify("READY=1")
     while True:
