@@ -159,6 +159,42 @@ def test_the_timer_brings_back_what_a_restarted_router_forgot(
     assert '"changed": false' in capsys.readouterr().out.splitlines()[-1]
 
 
+def proven(instance: Instance) -> Instance:
+    instance.release("a").mkdir(parents=True)
+    places.write(instance.release("a") / "release.json", {"schema": 1})
+    instance.point("proven", "a")
+    instance.serve(True)
+    return instance
+
+
+def test_the_timer_takes_back_what_it_added_while_a_drain_began(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked, the drain took the server out and found nothing to remove, and then it added the server."""
+    one, real, told = proven(cluster.instance), routers.reconcile, []
+
+    def late(router: str, mine: dict[str, bool], *keys: str) -> list[str]:
+        if not told:
+            one.serve(False)
+        told.append(dict(mine))
+        return real(router, mine, *keys)
+
+    monkeypatch.setattr(routers, "reconcile", late)
+    drain.in_step(one)
+    assert told == [{cluster.url: True}, {cluster.url: False}] and cluster.workers == []
+
+
+def test_one_server_that_cannot_be_looked_at_leaves_the_others_in_step(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proven(cluster.instance)
+    torn = Instance(tmp_path, "abroken")
+    torn.folder.mkdir(parents=True)
+    (torn.folder / "instance.json").write_text("{")
+    assert cli.main(["--root", str(tmp_path), "reconcile"]) == 4
+    assert cluster.workers == [cluster.url] and "no instance abroken" in capsys.readouterr().err
+
+
 def test_who_serves_is_who_answers_and_is_in_the_routers(cluster: Cluster) -> None:
     urls = [cluster.url, "http://127.0.0.1:1"]
     assert probing.serving(urls, []) == [cluster.url]

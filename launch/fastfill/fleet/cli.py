@@ -25,7 +25,6 @@ from fastfill.fleet import (
     prune,
     report,
     rolling,
-    routers,
     serving,
     soak,
     survey,
@@ -232,14 +231,17 @@ def _fence(asked: argparse.Namespace) -> Any:
 def _reconcile(asked: argparse.Namespace) -> Any:
     """Bring the routers in step with what is proven here."""
     done: list[str] = []
+    failed: FastfillError | None = None
     for one in places.instances(asked.root):
-        if rolling.recover(Engine(), one):
-            done.append(f"{one.name}: its switch was broken off; what is proven serves again")
-        settings, keys = one.settings(), drain.Keys(one)
-        # What is not proven never gets requests, whatever the flag says.
-        wanted = one.in_service() and one.link("proven") is not None
-        for router in settings.get("routers", []):
-            done += routers.reconcile(router, {str(settings["url"]): wanted}, keys.router, keys.server)
+        try:
+            if rolling.recover(Engine(), one):
+                done.append(f"{one.name}: its switch was broken off; what is proven serves again")
+            done += drain.in_step(one)
+        except FastfillError as error:
+            # The others' routers must not wait for it.
+            failed = failed or error
+    if failed is not None:
+        raise failed
     return {"changed": bool(done), "done": done}
 
 

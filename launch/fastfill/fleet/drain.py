@@ -41,6 +41,26 @@ def leave(instance: Instance, seconds: float = 60.0) -> dict[str, Any]:
     return _bring(instance, False, seconds) | {"changed": was}
 
 
+def in_step(instance: Instance) -> list[str]:
+    """Bring its routers in step with whether it should get requests; returns what was done."""
+    settings, keys = instance.settings(), Keys(instance)
+    url = str(settings["url"])
+    done: list[str] = []
+    for router in settings.get("routers", []):
+        while True:
+            wanted = _wanted(instance)
+            done += routers.reconcile(router, {url: wanted}, keys.router, keys.server)
+            # A drain that began meanwhile has found nothing to remove: what was added then is ours to take back.
+            if _wanted(instance) == wanted:
+                break
+    return done
+
+
+def _wanted(instance: Instance) -> bool:
+    # What is not proven never gets requests, whatever the flag says.
+    return instance.in_service() and instance.link("proven") is not None
+
+
 def _bring(instance: Instance, wanted: bool, seconds: float) -> dict[str, Any]:
     settings, keys = instance.settings(), Keys(instance)
     listed, url = list(settings.get("routers", [])), str(settings["url"])
