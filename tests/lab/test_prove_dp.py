@@ -16,6 +16,7 @@ Start = Callable[[LabSpec], LabServer]
 TWO = ("--dp-size", "2")
 SERVERS = {
     "replicas": (LabSpec(flags=TWO, allow=("all",)), [(0, 0), (1, 0)]),
+    "attention": (LabSpec(tp=2, flags=(*TWO, "--enable-dp-attention"), allow=("all",)), [(0, 0), (1, 1)]),
 }
 
 

@@ -24,6 +24,7 @@ from ports import free_port
 
 Start = Callable[[LabSpec], LabServer]
 ROWS: list[dict[str, Any]] = json.loads((Path(__file__).resolve().parents[1] / "data" / "saboteurs.json").read_text())
+ALONE = [row for row in ROWS if row.get("real") and not row.get("second")]
 SHORTER = ("--prompt-tokens", "1100")
 
 
@@ -52,7 +53,7 @@ def test_in_the_server(dense: LabServer, row: dict[str, Any]) -> None:
 
 
 @pytest.mark.server("saboteur dense")
-@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS if row.get("real")])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ALONE])
 def test_in_front_of_the_server(dense: LabServer, row: dict[str, Any]) -> None:
     with saboteur_proxy.running(getattr(saboteur_proxy, row["proxy"])(dense.url)) as url:
         assert judged(url) == (row["verdict"], row["reason"], 1)
@@ -69,6 +70,7 @@ def flag_off() -> Iterator[LabServer]:
 @pytest.mark.parametrize("id", ["balancer", "restart-behind-proxy"])
 def test_in_front_of_two_servers(dense: LabServer, flag_off: LabServer, id: str) -> None:
     (row,) = (row for row in ROWS if row["id"] == id)
+    assert row["second"] == {"profile": flag_off.spec.profile}
     with saboteur_proxy.running(getattr(saboteur_proxy, row["proxy"])(dense.url, flag_off.url)) as url:
         assert judged(url) == (row["verdict"], row["reason"], 1)
 

@@ -26,6 +26,7 @@ class Server:
             "device": device,
             "max_total_num_tokens": 32768,
             "max_running_requests": 16,
+            "max_prefill_tokens": 16384,
             **info,
         }
         self.budget = budget
@@ -104,6 +105,8 @@ def test_a_server_on_a_cpu_tells_its_passes_by_its_own_clock(monkeypatch: pytest
     assert seconds["pair_slow"] == pytest.approx(SLOW, rel=0.1)
     # The scheduler waits for a pass: a token is told one decode step late.
     assert seconds["answer"] == pytest.approx(WAY - seconds["decode"] - seconds["row"], rel=0.1)
+    # This one takes prompts one after the other, whoever sends them.
+    assert seconds["ingest"] == pytest.approx(PASS + 16 * TOKEN + WAY, rel=0.05)
     assert found["blocking"] and found["notes"] == [] and found["fit"]["worst_error"] < 0.02
     inside = [one for one in found["prefills"] if not one["client"]]
     assert len(inside) > 3 and {one["tokens"] for one in inside} == {1024}
@@ -121,6 +124,7 @@ def test_elsewhere_the_rest_of_the_first_tokens_time_is_the_way_to_the_client(mo
 def test_without_a_ring_of_passes_the_path_is_taken_to_be_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(monkeypatch, Server("cuda", ring=False))
     assert any("does not tell which path" in note for note in found["notes"])
+    assert any("could not be told: taken as 0" in note for note in found["notes"]) and found["seconds"]["ingest"] == 0
 
 
 def test_no_more_sequences_than_the_server_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

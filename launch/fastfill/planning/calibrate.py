@@ -16,6 +16,7 @@ from typing import Any
 from fastfill.errors import NotReadyError
 from fastfill.planning.constants import Decode, Prefill, fitted
 from fastfill.planning.figures import SCHEMA
+from fastfill.planning.ingest import Reached, spacing
 from fastfill.proof.server import Server
 from fastfill.proof.wire import Pass
 from sglang_fastfill.conditions import FALLBACK_RID_PREFIX
@@ -27,6 +28,8 @@ _SHORTEST = 64
 _ROWS = (1, 4, 16)
 _SHORT, _LONG = 8, 40
 _CONTEXTS = (32, 1024)
+_AT_ONCE = 32
+_TINY = 16
 
 
 @dataclass(slots=True)
@@ -36,11 +39,13 @@ class Measured:
     Attributes:
         prefills: Prompts of many lengths, alone and together, each the median of its repetitions.
         decodes: Sequences at once, tokens in the cache of all together, and one decode step's time, likewise.
+        bursts: The passes that prompts sent at once were prefilled in, each time.
         paths_told: Whether the server told which path each prompt took.
     """
 
     prefills: list[Prefill] = field(default_factory=list)
     decodes: list[Decode] = field(default_factory=list)
+    bursts: list[list[Reached]] = field(default_factory=list)
     paths_told: bool = True
 
 
@@ -81,6 +86,9 @@ class Calibration:
                     self._say(f"decode: {rows} sequences of {context} tokens")
                     step = statistics.median(self._decode(rows, context) for _ in range(_REPEATS))
                     measured.decodes.append(Decode(rows, rows * (context + (_SHORT + _LONG) // 2), step))
+        together = min(_AT_ONCE, min(longest, int(self._server.info.get("max_prefill_tokens") or longest)) // _TINY)
+        self._say(f"{together} prompts sent at once")
+        measured.bursts = [self._burst(together) for _ in range(_REPEATS)]
         measured.paths_told = self._told
         return document(measured, self._facts.model_path, self._server.url, self._facts.version, self._blocking())
 
@@ -150,6 +158,13 @@ class Calibration:
             if one.number == before.number + 1 and one.time > before.time
         ]
 
+    def _burst(self, prompts: int) -> list[Reached]:
+        """The passes of short prompts that so many connections sent at the same time; none without a ring."""
+        rids = [f"plan-{uuid.uuid4().hex}" for _ in range(prompts)]
+        with concurrent.futures.ThreadPoolExecutor(prompts) as pool:
+            list(pool.map(lambda rid: self._send(_TINY, 1, [rid]), rids))
+        return [Reached(one.time, len(one.extend), sum(one.extend)) for one in self._passes(rids)]
+
     def _passes(self, rids: list[str]) -> list[Pass]:
         """The prefill passes of one rank in which one of the requests was, in order."""
         found: dict[int, Pass] = {}
@@ -181,6 +196,9 @@ def document(measured: Measured, model: str, url: str, sglang: str, blocking: bo
     """Fit the constants, and say how well they fit."""
     found = fitted(measured.prefills, measured.decodes, blocking=blocking)
     notes = list(found.notes)
+    apart = spacing(measured.bursts, found.seconds["pass"], found.seconds["token"])
+    if apart is None:
+        notes.append("how far apart requests reach the scheduler that are sent at once could not be told: taken as 0")
     if not measured.paths_told:
         notes.append("the server does not tell which path a prompt took: it is taken to be the fast one")
     return {
@@ -190,7 +208,7 @@ def document(measured: Measured, model: str, url: str, sglang: str, blocking: bo
         "sglang": sglang,
         "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "blocking": blocking,
-        "seconds": found.seconds,
+        "seconds": {**found.seconds, "ingest": apart or 0.0},
         "fit": {"mean_error": round(found.mean_error, 4), "worst_error": round(found.worst_error, 4)},
         "notes": notes,
         "prefills": [

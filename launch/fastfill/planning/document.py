@@ -146,7 +146,7 @@ def document(
             note="" if times.measured else NOT_MEASURED,
             seconds={
                 name.rstrip("_"): getattr(times.times, name)
-                for name in ("pass_", "token", "pair_fast", "pair_slow", "decode", "row", "cached", "answer")
+                for name in ("pass_", "token", "pair_fast", "pair_slow", "decode", "row", "cached", "answer", "ingest")
             },
         ),
         release=release,

@@ -187,4 +187,5 @@ def constants(seconds: dict[str, float]) -> Times:
         row=seconds["row"],
         cached=seconds["cached"],
         answer=seconds["answer"],
+        ingest=seconds.get("ingest", 0.0),
     )

@@ -11,7 +11,7 @@ from fastfill.planning.coverage import Coverage, Gate
 from fastfill.planning.request import Batch
 from fastfill.planning.rules import Rules, Settings
 from fastfill.planning.scheduler import Scheduler
-from fastfill.planning.source import NEVER, Source
+from fastfill.planning.source import NEVER, OneByOne, Source
 from fastfill.planning.spread import Spread
 from fastfill.planning.times import Times
 
@@ -102,6 +102,8 @@ class Simulation:
 
     def run(self, source: Source) -> Outcome:
         """Until every request is answered."""
+        if self._times.ingest:
+            source = OneByOne(source, self._times.ingest)
         schedulers = self.schedulers
         start = now = free = source.due() if source.due() != NEVER else 0.0
         stuck = 0

@@ -53,6 +53,33 @@ class Open:
         """Nobody waits for it."""
 
 
+class OneByOne:
+    """What is sent at once reaches the scheduler one after another: the first of it is prefilled alone.
+
+    Args:
+        source: When requests are sent.
+        seconds: Between two that reach the scheduler.
+    """
+
+    def __init__(self, source: Source, seconds: float) -> None:
+        self._source = source
+        self._seconds = seconds
+        self._last = -NEVER
+
+    def due(self) -> float:
+        """See :class:`Source`."""
+        return max(self._source.due(), self._last + self._seconds)
+
+    def take(self) -> Request:
+        """See :class:`Source`."""
+        self._last = self.due()
+        return self._source.take()
+
+    def answered(self, time: float) -> None:
+        """See :class:`Source`."""
+        self._source.answered(time)
+
+
 class Closed:
     """So many clients, each of which sends its next request when its last one has been answered.
 

@@ -24,6 +24,7 @@ class Times:
         row: One more sequence in a decode step.
         cached: One token of context in a decode step, summed over the sequences.
         answer: From the end of a pass until the client has the token.
+        ingest: Between two requests' reaching the scheduler that were sent at once.
     """
 
     pass_: float
@@ -34,6 +35,7 @@ class Times:
     row: float
     cached: float
     answer: float = 0.0
+    ingest: float = 0.0
 
     def prefill(self, tokens: int, pairs: float, fast: bool, rows: int, context: int) -> float:
         """Seconds of one prefill pass, decode rows in it included."""

@@ -84,7 +84,21 @@ def fp8_kernel(module: ModuleType) -> None:
         module.sgl_per_tensor_quant_fp8 = per_tensor  # type: ignore[attr-defined]
 
 
+def parallel_state(module: ModuleType) -> None:
+    """The collectives of DP attention, which SGLang registers for accelerators alone: gloo does them."""
+    import torch
+
+    for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
+
+        def collective(output: torch.Tensor, input: torch.Tensor, group_name: str, method: str = f"_{name}") -> None:
+            getattr(module._groups[group_name](), method)(output, input)
+
+        if hasattr(module, f"reg_{name}"):
+            torch.library.impl(f"sglang::reg_{name}", "CPU")(collective)
+
+
 HOOKS = {
+    "sglang.srt.distributed.parallel_state": parallel_state,
     "sglang.kernels.ops.quantization.fp8_kernel": fp8_kernel,
     "sglang.srt.layers.attention.aiter_backend": aiter_backend,
     "sglang.kernels.ops.attention.fla.layernorm_gated": layernorm_gated,
