@@ -97,7 +97,22 @@ def parallel_state(module: ModuleType) -> None:
             torch.library.impl(f"sglang::reg_{name}", "CPU")(collective)
 
 
+def extend_attention(module: ModuleType) -> None:
+    """Attention of drafts that the target model verifies, in torch."""
+    from fastfill_standins.extend import extend_attention_fwd
+
+    module.extend_attention_fwd = extend_attention_fwd  # type: ignore[attr-defined]
+
+
+def eagle_utils(module: ModuleType) -> None:
+    """The mask of drafts has a GPU's form, as aiter's backend reads it: a CPU's has no columns of the prompt."""
+    if hasattr(module, "default_tree_mask_mode"):
+        module.default_tree_mask_mode = lambda: module.TreeMaskMode.FULL_MASK  # type: ignore[attr-defined]
+
+
 HOOKS = {
+    "sglang.srt.speculative.eagle_utils": eagle_utils,
+    "sglang.kernels.ops.attention.extend_attention": extend_attention,
     "sglang.srt.distributed.parallel_state": parallel_state,
     "sglang.kernels.ops.quantization.fp8_kernel": fp8_kernel,
     "sglang.srt.layers.attention.aiter_backend": aiter_backend,

@@ -5,12 +5,30 @@ Without ``torch.ops.sgl_kernel.convert_weight_packed`` SGLang takes its torch-na
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, NoReturn
 
 import torch
 
 from . import gdn
+from .drafts import (
+    assign_draft_cache_locs_contiguous_cpu,
+    build_tree_kernel_efficient_cpu,
+    copy_all_layer_kv_cache_cpu,
+    fill_accept_out_cache_loc_cpu,
+    fill_bonus_tokens_cpu,
+    verify_tree_greedy_cpu,
+)
+
+__all__ = [
+    "assign_draft_cache_locs_contiguous_cpu",
+    "assign_extend_cache_locs_cpu",
+    "assign_req_to_token_pool_cpu",
+    "build_tree_kernel_efficient_cpu",
+    "copy_all_layer_kv_cache_cpu",
+    "fill_accept_out_cache_loc_cpu",
+    "fill_bonus_tokens_cpu",
+    "verify_tree_greedy_cpu",
+]
 
 gdn.register()
 
@@ -45,26 +63,6 @@ def assign_extend_cache_locs_cpu(
         count = end - start
         out_cache_loc[taken : taken + count] = req_to_token[row, start:end].to(out_cache_loc.dtype)
         taken += count
-
-
-def copy_all_layer_kv_cache_cpu(
-    data_ptrs: torch.Tensor, strides: torch.Tensor, tgt_loc: torch.Tensor, src_loc: torch.Tensor
-) -> None:
-    """Copy whole slots within every layer's buffer: all are read before one is written.
-
-    Args:
-        data_ptrs: Address of each buffer, uint64 or int64.
-        strides: Bytes of one slot of each buffer.
-        tgt_loc: Slots to write.
-        src_loc: Slots to read, one for each of those.
-
-    Source: kernels/ops/kvcache/cache_move.py.
-    """
-    pairs = list(zip(tgt_loc.tolist(), src_loc.tolist(), strict=True))
-    for base, size in zip(data_ptrs.tolist(), strides.tolist(), strict=True):
-        slots = [ctypes.string_at(base + source * size, size) for _, source in pairs]
-        for (target, _), slot in zip(pairs, slots, strict=True):
-            ctypes.memmove(base + target * size, slot, size)
 
 
 def __getattr__(name: str) -> Any:
