@@ -24,10 +24,12 @@ def stays_with_the_canary(rig: Rig, played: Played, before: dict[str, dict[str, 
 
 def test_a_broken_kernel_never_gets_past_the_canary(rig: Rig, rolled_out: Played, record_property) -> None:
     before = rig.states()
-    release = rig.release("broken-kernel", environment={"AITER_EMULATOR_FAULT": "revision_b"})
+    # As an option: the lab's server inherits none of aiter's variables.
+    words = ["--profile", "long-context", "--model", "dense", "--env", "AITER_EMULATOR_FAULT=revision_b"]
+    release = rig.release("broken-kernel", command=words)
     played = rig.play("site", release=release)
     record_property("seconds", round(played.seconds))
-    stays_with_the_canary(rig, played, before, "kernel_broken")
+    stays_with_the_canary(rig, played, before, "the proof says WRONG")
 
 
 def test_a_canary_that_nobody_uses_cannot_be_judged_and_goes_back(
