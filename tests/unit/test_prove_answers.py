@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import prove_rig
 import pytest
 from cli_run import Ran, fastfill
 from contract_server import ContractServer
-from pytest_httpserver import HTTPServer
 from test_explain import HALF, PREFIX, checkpoint
-
-from fastfill.proof import visit
-
-
-@pytest.fixture(scope="module")
-def http() -> Iterator[HTTPServer]:
-    with HTTPServer() as running:
-        yield running
-
-
-@pytest.fixture
-def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    monkeypatch.setattr(visit, "SETTLE_S", 0.2)
-    http.clear()
-    return ContractServer(http)
 
 
 def prove(server: ContractServer, *more: str) -> tuple[Ran, dict[str, Any]]:
-    ran = fastfill("prove", "--url", server.url, "--json", "--load", "0", *more)
-    return ran, json.loads(ran.out)
+    return prove_rig.prove(server, "--load", "0", *more)
 
 
 def test_right(server: ContractServer) -> None:

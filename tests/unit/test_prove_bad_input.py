@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import json
 import ssl
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_run import Ran, fastfill
+from cli_run import fastfill
 from contract_server import ContractServer
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from prove_rig import prove, steps_without
 from pytest_httpserver import HTTPServer
 from test_prove_log import LINE
 
@@ -31,27 +30,10 @@ from fastfill.proof.transport import Deadline, TimedOut
 TRACE = ("--witness", "counters,log,trace")
 
 
-@pytest.fixture(scope="module")
-def http() -> Iterator[HTTPServer]:
-    with HTTPServer(threaded=True) as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visit, "SETTLE_S", 0.2)
-    monkeypatch.setattr(gather, "STEPS", tuple(step for step in gather.STEPS if step.run not in (compare, load)))
-
-
-@pytest.fixture
-def server(http: HTTPServer) -> ContractServer:
-    http.clear()
-    return ContractServer(http)
-
-
-def prove(url: str, *more: str, env: dict[str, str] | None = None) -> tuple[Ran, dict[str, Any]]:
-    ran = fastfill("prove", "--url", url, "--json", *more, env=env)
-    return ran, json.loads(ran.out)
+    monkeypatch.setattr(gather, "STEPS", steps_without(compare, load))
 
 
 def says(document: dict[str, Any], witness: str) -> tuple[str, str]:
@@ -289,11 +271,11 @@ def test_profiling_and_aborting_take_the_admin_key(server: ContractServer, tmp_p
     words += ("--admin-api-key-file", str(tmp_path / "admin"))
     ran, document = prove(server.url, *words)
     assert (ran.code, says(document, "trace")[0]) == (0, "seen"), ran.err
-    server.hang = lambda: time.sleep(3)
-    ran, document = prove(server.url, "--deadline", "1", *words)
+    server.hang = lambda: time.sleep(6)
+    ran, document = prove(server.url, "--deadline", "3", *words)
     assert (ran.code, document["verdict"]) == (3, "NOT_EXERCISED")
     assert len(server.aborted) == 1 and "could not be dropped" not in ran.err
-    ran, document = prove(server.url, "--deadline", "1", *words[:-2])
+    ran, document = prove(server.url, "--deadline", "3", *words[:-2])
     assert (ran.code, document["verdict"]) == (3, "NOT_EXERCISED")
     assert len(server.aborted) == 1 and "--admin-api-key-file" in ran.err
 

@@ -1,49 +1,26 @@
-"""``fastfill prove`` as a process, against a server that speaks the contract."""
+"""``fastfill prove`` as a process, against a server that speaks the contract: every verdict, and what it says."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli_run import Ran, fastfill
+from cli_run import fastfill
 from contract_server import HOOK, ContractServer, Stranger
-from evidence_maker import one_pass, rank
-from pytest_httpserver import HTTPServer
+from prove_rig import prove, steps_without
 
-from fastfill.errors import NotReadyError
-from fastfill.proof import gather, run, visit
+from fastfill.proof import gather
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
-from fastfill.proof.server import Server
-from fastfill.proof.transport import Deadline, Reply, Transport
-from fastfill.proof.wire import Pass, Passes, Rank, RankPasses
 
 
-@pytest.fixture(scope="module")
-def http() -> Iterator[HTTPServer]:
-    with HTTPServer(threaded=True) as server:
-        yield server
-
-
-@pytest.fixture
-def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    monkeypatch.setattr(visit, "SETTLE_S", 0.5)
-    # The comparison of answers has its own tests: test_prove_answers.py.
-    # So has the load: test_prove_load.py.
-    monkeypatch.setattr(gather, "STEPS", tuple(step for step in gather.STEPS if step.run not in (compare, load)))
-    http.clear()
-    return ContractServer(http)
-
-
-def prove(server: ContractServer, *more: str, env: dict[str, str] | None = None) -> tuple[Ran, dict[str, Any]]:
-    ran = fastfill("prove", "--url", server.url, "--json", *more, env=env)
-    return ran, json.loads(ran.out)
+@pytest.fixture(autouse=True)
+def without_answers_and_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These have tests of their own: test_prove_answers.py, test_prove_load.py."""
+    monkeypatch.setattr(gather, "STEPS", steps_without(compare, load))
 
 
 def test_fired(server: ContractServer) -> None:
@@ -74,26 +51,6 @@ def test_the_probe_is_what_no_cache_can_know(server: ContractServer) -> None:
     assert len({body["rid"] for body in bodies}) == len({body["extra_key"] for body in bodies}) == 4
     assert [body["rid"].rsplit("-", 1)[0] for body in bodies] == ["fastfill-probe", "fastfill-fallback-probe"] * 2
     assert all(body["sampling_params"]["max_new_tokens"] == 1 for body in bodies)
-
-
-def test_a_rank_that_lags_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first pass of a split prompt is written, its second not yet: half a prompt would look rewritten."""
-    monkeypatch.setattr(visit, "POLL_S", 0.0)
-    both = tuple(one_pass("p", number=number) for number in (1, 2))
-    looks = [
-        Passes(
-            schema="fastfill.passes/1",
-            ranks=tuple(RankPasses(rank=rank(tp), pid=1, passes=passes) for tp, passes in enumerate(seen)),
-        )
-        for seen in ((both, ()), (both, both[:1]), (both, both))
-    ]
-
-    class Lagging:
-        def passes(self, rid: str) -> Passes:
-            return looks.pop(0)
-
-    found = visit.passes_of(Lagging(), "p", Deadline(60.0))  # type: ignore[arg-type]
-    assert [len(one.passes) for one in found] == [2, 2] and looks == []
 
 
 def test_fired_on_two_ranks(server: ContractServer) -> None:
@@ -351,140 +308,6 @@ def test_a_probe_of_several_chunks_is_partial(server: ContractServer) -> None:
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "PARTIAL", "prefix_chunk")
     assert (document["ranks"][0]["expected_calls"], document["ranks"][0]["observed_calls"]) == (6, 2)
     assert document["control"]["status"] == "passed"
-
-
-def test_busy_until_the_deadline(server: ContractServer) -> None:
-    release = threading.Event()
-    server.hang = lambda: release.wait(20)
-    try:
-        ran, document = prove(server, "--deadline", "2")
-    finally:
-        release.set()
-    assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", "deadline")
-    assert document["elapsed_s"] < 15, "the server hangs for 20 s"
-    assert server.aborted == [server.requests[0]["rid"]], "a request that nobody waits for is withdrawn"
-
-
-def test_interrupted_by_the_operator(server: ContractServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Server, "generate", interrupt)
-    ran = fastfill("prove", "--url", server.url)
-    assert ran.code == 130 and "Traceback" not in ran.err
-    assert len(server.aborted) == 1
-
-
-def test_deadline_in_front_of_a_server_that_stops_answering(server: ContractServer) -> None:
-    release = threading.Event()
-    server.hang = lambda: (server.freeze.set(), release.wait(30))
-    server.release = release
-    try:
-        ran, document = prove(server, "--deadline", "1")
-    finally:
-        release.set()
-    assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", "deadline")
-
-
-@pytest.mark.parametrize(
-    ("silent", "reason", "seen"),
-    [
-        ({"/fastfill/status": 0}, "server_silent", "nothing was sent: the server did not answer"),
-        ({"/metrics": 0}, "server_silent", "nothing was sent"),
-        ({"/fastfill/passes": 0}, "deadline", "1 probe(s) sent, none fair: the server did not answer"),
-        ({"/fastfill/status": 1}, "server_silent", "2 of 2 calls of the probe fired, and then there was no answer"),
-        ({"/fastfill/passes": 1}, "deadline", "the probe fired, its negative control did not run"),
-        ({"/fastfill/status": 2}, "server_silent", "2 of 2 calls of the probe fired, and then there was no answer"),
-        ({"/metrics": 1}, "server_silent", "2 of 2 calls of the probe fired, and then there was no answer"),
-    ],
-)
-def test_a_page_that_is_not_answered_proves_nothing_and_takes_nothing_away(
-    server: ContractServer, monkeypatch: pytest.MonkeyPatch, silent: dict[str, int], reason: str, seen: str
-) -> None:
-    monkeypatch.setattr(run, "PAGE_S", 0.5)
-    server.silent = silent
-    try:
-        ran, document = prove(server)
-    finally:
-        server.release.set()
-    assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", reason)
-    assert seen in document["summary"], document["summary"]
-    assert sum(one["observed_calls"] for one in document["ranks"]) == (2 if "fired" in seen else 0)
-
-
-@pytest.mark.parametrize("spoiled", [{"control_ignored": True}])
-def test_what_was_seen_is_said_though_the_server_goes_silent(
-    server: ContractServer, monkeypatch: pytest.MonkeyPatch, spoiled: dict[str, Any]
-) -> None:
-    monkeypatch.setattr(run, "PAGE_S", 0.5)
-    server.silent = {"/fastfill/status": 2}
-    for name, value in spoiled.items():
-        setattr(server, name, value)
-    try:
-        ran, document = prove(server)
-    finally:
-        server.release.set()
-    assert (ran.code, document["verdict"], document["reason"]["id"]) == (1, "INVALID", "control_fired")
-
-
-@pytest.mark.parametrize("path", ["/generate", "/fastfill/passes", "/fastfill/status"])
-def test_a_server_that_goes_away_or_is_too_busy_has_not_been_exercised(
-    server: ContractServer, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    """A queue that is full, a gateway that gives up, a server that dies: 503, and no exit code of its own."""
-    asked: list[str] = []
-    send = Transport._send
-
-    def gone(self: Transport, method: str, called: str, **more: Any) -> Reply:
-        asked.append(called)
-        if called == path and (path != "/fastfill/status" or asked.count(path) > 2):
-            raise NotReadyError("the server is not ready: HTTP 503", where=self.url + called)
-        return send(self, method, called, **more)
-
-    monkeypatch.setattr(Transport, "_send", gone)
-    ran, document = prove(server)
-    assert (ran.code, document["verdict"]) == (3, "NOT_EXERCISED")
-    assert "the server is not ready: HTTP 503" in document["summary"]
-    assert ("2 of 2 calls of the probe fired" in document["summary"]) == (path == "/fastfill/status")
-
-
-def test_a_tokenizer_that_does_not_answer_is_done_without(
-    server: ContractServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "PAGE_S", 0.5)
-    server.silent = {"/tokenize": 0}
-    try:
-        ran, document = prove(server)
-    finally:
-        server.release.set()
-    assert (ran.code, document["verdict"]) == (0, "FIRED")
-    assert min(server.requests[0]["input_ids"]) >= 300
-
-
-def test_ranks_of_other_replicas_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With data parallelism one replica runs the request, and the others never note it."""
-    monkeypatch.setattr(visit, "SETTLE_S", 60.0)
-
-    def looked(*passes: tuple[Pass, ...]) -> Passes:
-        ranks = (Rank(dp=0, tp=0), Rank(dp=0, tp=1), Rank(dp=1, tp=2), Rank(dp=1, tp=3))
-        listed = tuple(RankPasses(rank=one, pid=1, passes=seen) for one, seen in zip(ranks, passes, strict=True))
-        return Passes(schema="fastfill.passes/1", ranks=listed)
-
-    def asked(*looks: Passes, **more: Any) -> int:
-        left = list(looks)
-
-        class Replicas:
-            def passes(self, rid: str) -> Passes:
-                return left.pop(0)
-
-        visit.passes_of(Replicas(), "p", Deadline(60.0), **more)  # type: ignore[arg-type]
-        return len(left)
-
-    one, two = (one_pass("p"),), (one_pass("p-2"),)
-    assert asked(looked((), (), one, one)) == 0
-    assert asked(looked((), (), one, ()), looked((), (), one, one)) == 0, "its own replica is waited for"
-    both = looked(one, one, two, two)
-    assert asked(looked(one, one, (), ()), both, rids=("p", "p-2")) == 0, "every request of a load is waited for"
 
 
 def test_server_refuses_the_probe(server: ContractServer) -> None:

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cli_run import Ran, fastfill
 from contract_server import ContractServer
 from evidence_maker import asm, attempt, evidence, one_pass, rank, rank_status, status
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest_httpserver import HTTPServer
+from prove_rig import prove, steps_without
 
-from fastfill.proof import gather, layout, pace, visit
+from fastfill.proof import gather, layout, pace
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import load
 from fastfill.proof.verdict import Verdict, decide
 from fastfill.proof.wire import KernelCalls, Model, ServerFacts
 
 
-@pytest.fixture(scope="module")
-def http() -> Iterator[HTTPServer]:
-    with HTTPServer(threaded=True) as running:
-        yield running
-
-
-@pytest.fixture
-def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    monkeypatch.setattr(visit, "SETTLE_S", 0.2)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "WATCH_S", 0.2)
     monkeypatch.setattr(pace, "SPACE_S", 1.0)
-    http.clear()
-    return ContractServer(http)
-
-
-def prove(server: ContractServer, *more: str) -> tuple[Ran, dict[str, Any]]:
-    ran = fastfill("prove", "--url", server.url, "--json", *more)
-    return ran, json.loads(ran.out)
 
 
 @given(st.floats(0, 1e6, allow_nan=False), st.integers(2, 100_000))
@@ -82,8 +65,7 @@ def test_an_idle_server_is_not_kept_waiting(server: ContractServer) -> None:
 
 @pytest.fixture
 def companions(server: ContractServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    steps = tuple(step for step in gather.STEPS if step.run not in (compare, load))
-    monkeypatch.setattr(gather, "STEPS", steps)
+    monkeypatch.setattr(gather, "STEPS", steps_without(compare, load))
     server.allow_fallback = False
     return server
 

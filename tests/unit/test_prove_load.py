@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-from cli_run import Ran, fastfill
+from cli_run import fastfill
 from contract_server import ContractServer
 from evidence_maker import asm, attempt, evidence, one_pass
-from pytest_httpserver import HTTPServer
+from prove_rig import prove, silent, steps_without
 
-from fastfill.proof import gather, run, visit
+from fastfill.proof import gather
 from fastfill.proof.answers_send import compare
 from fastfill.proof.load import LoadEvidence, measure
 from fastfill.proof.verdict import decide
 from fastfill.proof.wire import KernelCalls
 
 
-@pytest.fixture(scope="module")
-def http() -> Iterator[HTTPServer]:
-    with HTTPServer(threaded=True) as running:
-        yield running
-
-
-@pytest.fixture
-def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    monkeypatch.setattr(visit, "SETTLE_S", 0.2)
-    monkeypatch.setattr(gather, "STEPS", tuple(step for step in gather.STEPS if step.run is not compare))
-    http.clear()
-    return ContractServer(http)
-
-
-def prove(server: ContractServer, *more: str) -> tuple[Ran, dict[str, Any]]:
-    ran = fastfill("prove", "--url", server.url, "--json", *more)
-    return ran, json.loads(ran.out)
+@pytest.fixture(autouse=True)
+def without_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "STEPS", steps_without(compare))
 
 
 def test_eight_prompts_at_once_are_the_default(server: ContractServer) -> None:
@@ -114,16 +96,10 @@ def test_passes_are_counted_by_replica_and_not_by_rank() -> None:
     assert measure(LoadEvidence(prompts=2, tokens=400, attempts=sent)).passes == 2
 
 
-def test_passes_that_the_server_does_not_tell_are_no_measurement(
-    server: ContractServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "PAGE_S", 0.5)
+def test_passes_that_the_server_does_not_tell_are_no_measurement(server: ContractServer) -> None:
     # Probe and control ask once each; the load asks then.
-    server.silent = {"/fastfill/passes": 2}
-    try:
+    with silent(server, {"/fastfill/passes": 2}):
         ran, document = prove(server, "--min-coverage", "0.5")
-    finally:
-        server.release.set()
     assert (ran.code, document["verdict"], document["reason"]["id"]) == (3, "NOT_EXERCISED", "coverage_unknown")
     assert "/fastfill/passes" in document["coverage"]["load"]["problem"]
 

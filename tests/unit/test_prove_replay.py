@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from cli_run import Ran, fastfill
 from contract_server import ContractServer
 from evidence_maker import attempt, evidence, one_pass, rank
 from junitparser import Error, Failure, JUnitXml
-from pytest_httpserver import HTTPServer
 
 from fastfill.errors import FastfillError, UsageError
-from fastfill.proof import folder, run, visit
+from fastfill.proof import folder, run
 from fastfill.proof.loglines import LogEvidence
 from fastfill.proof.redact import redacted
 from fastfill.proof.traces import TraceEvidence, read
@@ -24,19 +22,6 @@ from fastfill.proof.verdict import decide
 from fastfill.proof.wire import RankPasses
 
 ROCM = Path(__file__).parent / "traces" / "rocm-1700000000.5-TP-1.trace.json"
-
-
-@pytest.fixture(scope="module")
-def http() -> Iterator[HTTPServer]:
-    with HTTPServer(threaded=True) as running:
-        yield running
-
-
-@pytest.fixture
-def server(http: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> ContractServer:
-    monkeypatch.setattr(visit, "SETTLE_S", 0.2)
-    http.clear()
-    return ContractServer(http)
 
 
 def prove(*words: str, env: dict[str, str] | None = None) -> tuple[Ran, dict[str, Any]]:
