@@ -64,9 +64,11 @@ def ab(
     """
     from fastfill.benchmark import setup
 
+    url = _url(ctx, url, model or lab)
+    _heard(ctx, up=bool(url), lab=bool(lab))
     wish = setup.Wish(
         a=a, b=b, grid=grid, blocks=blocks, noise=blocks // 2 if noise is None else noise, metric=metric,
-        switch=switch, label=label, url=_url(ctx, url, model or lab), model=model, lab=lab, tp=tp, port=port,
+        switch=switch, label=label, url=url, model=model, lab=lab, tp=tp, port=port,
         longest_prompt=longest_prompt, tokenizer=tokenizer, extra=tuple(ctx.args),
     )  # fmt: skip
     job = setup.settle(wish)
@@ -115,13 +117,15 @@ def accuracy(
     """
     from fastfill.benchmark import answering, setup
 
+    url = _url(ctx, url, model or lab)
+    _heard(ctx, up=bool(url), lab=bool(lab))
     document = answering.execute(
         answering.Wish(
             out=out,
             data=data,
             limit=limit,
             margin=margin,
-            url=_url(ctx, url, model or lab),
+            url=url,
             bf16_url=bf16_url,
             model=model,
             lab=lab,
@@ -155,6 +159,16 @@ def _url(ctx: typer.Context, url: str | None, started: str | None) -> str | None
     """The URL that is meant: one that only the environment names gives way to a server that is to be started here."""
     source = ctx.get_parameter_source("url")
     return None if started and source is not None and source.name == "ENVIRONMENT" else url
+
+
+def _heard(ctx: typer.Context, *, up: bool, lab: bool) -> None:
+    """Refuse options for a server that is started here where it is up already, or is the lab's."""
+    from fastfill.unheard import Rule, given, refuse
+
+    started, why = "leave it out, or give --model instead of --url", "the server at --url is up already"
+    rules = [Rule(name, up, why, started) for name in ("--tp", "--port", "--longest-prompt")]
+    rules.append(Rule("--longest-prompt", lab, "the lab's models are tiny", "leave it out"))
+    refuse(given(ctx), rules)
 
 
 def _report(folder: Path, as_json: bool) -> bool:

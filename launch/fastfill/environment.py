@@ -15,6 +15,6 @@ def parse(words: list[str] | None) -> dict[str, str]:
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise UsageError(f"--env {word}: write NAME=VALUE")
+            raise UsageError("this is no variable", where=f"--env {word}", next_step="write NAME=VALUE")
         found[name] = value
     return found

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fastfill import environment
 from fastfill.errors import ExitCode, UsageError
+from fastfill.unheard import Rule, given, refuse
 
 if TYPE_CHECKING:
     from fastfill.explaining.facts import Facts
@@ -16,6 +18,7 @@ EXITS = {"fires": ExitCode.OK, "conditional": ExitCode.OK, "unknown": ExitCode.I
 
 
 def explain(
+    context: typer.Context,
     model: Annotated[str, typer.Option("--model", help="A checkpoint's folder, a config.json, or a cached name.")] = "",
     tp: Annotated[int | None, typer.Option("--tp", min=1, help="Tensor-parallel size.")] = None,
     dp: Annotated[int | None, typer.Option("--dp", min=1, help="Data-parallel size.")] = None,
@@ -48,24 +51,31 @@ def explain(
     from fastfill.explaining import text, verdict
 
     if sglang and stack:
-        raise UsageError("--sglang names an unpatched release and --stack a patched one", next_step="give one of them")
-    variables = _variables(env or [])
+        raise UsageError(
+            "--sglang names an unpatched release and --stack a patched one",
+            where="--sglang, --stack",
+            next_step="give one of them",
+        )
+    refuse(given(context), [Rule("--api-key-file", not url, "no server is asked", "give --url too")])
+    variables = environment.parse(env)
     memory = gpu_memory << 10
     if url:
         if flags or sglang or stack or tp or dp:
-            raise UsageError("a live server tells its own release and flags", next_step="give --url without them")
+            raise UsageError(
+                "a live server tells its own release and flags", where="--url", next_step="give --url without them"
+            )
         facts = _live(url, api_key_file, model, aiter, variables if env else None, memory, gpu_arch)
     elif model:
         facts = _offline(model, flags or [], tp, dp, sglang, stack, aiter, variables, memory, gpu_arch)
     else:
-        raise UsageError("there is nothing to explain", next_step="give --model DIR or --url URL")
+        raise UsageError("there is nothing to explain", where="--model", next_step="give --model DIR or --url URL")
     found = verdict.explain(facts, tuple(prompt or ()))
     if json:
         from fastfill.explaining.document import document
 
         output.document(document(found).model_dump(by_alias=True))
     else:
-        for line in text.lines(found):
+        for line in text.lines(found, output.columns()):
             output.data(line)
     raise typer.Exit(int(EXITS.get(found.verdict, ExitCode.CHECK_FAILED)))
 
@@ -142,13 +152,3 @@ def _live(
         live=server.gate,
         operator_off=server.operator_off,
     )
-
-
-def _variables(given: list[str]) -> dict[str, str]:
-    variables = {}
-    for word in given:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise UsageError("this is no variable", where=f"--env {word}", next_step="write --env NAME=VALUE")
-        variables[name] = value
-    return variables

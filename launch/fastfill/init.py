@@ -85,4 +85,4 @@ def _indices(words: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in words.split(","))
     except ValueError:
-        raise UsageError(f"--gpus {words}: write 0,1,2,3", where="--gpus") from None
+        raise UsageError("these are no GPUs", where=f"--gpus {words}", next_step="write 0,1,2,3") from None

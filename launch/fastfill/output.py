@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from typing import Any, TextIO
 
@@ -26,3 +28,10 @@ def document(value: Any) -> None:
 def is_terminal(stream: TextIO | None = None) -> bool:
     """Whether progress and colour make sense on this stream (stderr by default)."""
     return (stream or sys.stderr).isatty()
+
+
+def columns() -> int | None:
+    """How wide text for people may be: what COLUMNS says, else stdout's terminal; None for a file or a pipe."""
+    if not os.environ.get("COLUMNS") and not is_terminal(sys.stdout):
+        return None
+    return shutil.get_terminal_size((0, 0)).columns or None

@@ -74,6 +74,7 @@ def render(
 
 @app.command()
 def verify(
+    context: typer.Context,
     stack: Stack = _DEFAULT,
     url: Annotated[str | None, typer.Option(help="Also a running server.", show_default=False)] = None,
     api_key_file: Annotated[Path | None, typer.Option(help="The server's key.", show_default=False)] = None,
@@ -93,7 +94,13 @@ def verify(
     """
     from fastfill.pinning import compare, live
     from fastfill.pinning import stack as stacks
+    from fastfill.unheard import Rule, given, refuse
 
+    alone = "--aiter looks at a checkout alone"
+    rules = [
+        Rule(name, url is None, "no server is asked", "give --url too") for name in ("--profile", "--api-key-file")
+    ]
+    refuse(given(context), [*rules, Rule("--container", aiter is not None, alone, "give one of the two")])
     chosen = stacks.load(stack)
     wanted = compare.intended(chosen)
     found: Live = {}

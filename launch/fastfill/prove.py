@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fastfill import output
+from fastfill import output, unheard
 from fastfill.errors import FastfillError, UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def prove(
             )
         from fastfill.proof.options import check
 
-        check(_given(context))
+        check(unheard.given(context))
         if replay is not None:
             from fastfill.proof import run
 
@@ -149,15 +149,6 @@ def prove(
 
         show(document)
     raise typer.Exit(document.exit_code)
-
-
-def _given(context: typer.Context) -> dict[str, Any]:
-    """The options that stand on the command line, by their names there; a variable of the environment gives none."""
-    return {
-        parameter.opts[0]: context.params[parameter.name]
-        for parameter in context.command.params
-        if parameter.name and getattr(context.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
-    }
 
 
 def _junit(file: Path | None, document: ProveDocument) -> None:

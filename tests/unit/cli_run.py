@@ -21,8 +21,8 @@ class Ran(NamedTuple):
 
 
 def fastfill(*arguments: str, env: dict[str, str] | None = None) -> Ran:
-    """``fastfill ARGUMENTS``, with FASTFILL_* of the caller's environment taken out."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FASTFILL_")}
+    """``fastfill ARGUMENTS``, with FASTFILL_* and the width of the caller's terminal taken out of the environment."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("FASTFILL_", "COLUMNS"))}
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, {**clean, **(env or {})}, clear=True),

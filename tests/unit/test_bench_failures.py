@@ -185,6 +185,35 @@ def test_a_dead_port_leaves_nothing_behind(tmp_path: Path, words: list[str], mon
     assert list(tmp_path.iterdir()) == []
 
 
+AB = ("ab", "--a", "off", "--b", "long-context", "--grid", "isl=1 osl=1 conc=1")
+UP = ("--url", "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((*AB, *UP, "--tp", "4"), "--tp has no effect here"),
+        ((*AB, *UP, "--port", "31000"), "--port has no effect here"),
+        ((*AB, *UP, "--longest-prompt", "9"), "--longest-prompt has no effect here"),
+        ((*AB, "--lab", "dense", "--longest-prompt", "9"), "--longest-prompt has no effect here"),
+        ((*AB, *UP, "--", "--page-size", "16"), "words after -- are for servers that are started here"),
+        ((*AB, "--model", "m", "--lab", "dense"), "several servers are named"),
+        (("accuracy", *UP, "--tp", "4"), "--tp has no effect here"),
+        (("accuracy", *UP, "--", "--page-size", "16"), "words after -- are for servers that are started here"),
+        (("accuracy", "--model", "m", "--lab", "dense"), "several servers are named"),
+        (("accuracy", *UP, "--model", "m"), "name servers that are up"),
+        (("accuracy", "--bf16-url", UP[1]), "no server is named"),
+    ],
+)
+def test_what_would_be_left_unheard_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = fastfill("bench", *words)
+    assert ran.code == 2 and says in ran.err and "next:" in ran.err, ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_commands_do_not_share_a_folder(tmp_path: Path) -> None:
     program = (
         f"from pathlib import Path\nfrom fastfill.benchmark.journal import alone\nwith alone(Path({str(tmp_path)!r})):"

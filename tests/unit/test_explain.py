@@ -298,6 +298,7 @@ def test_a_live_server_and_what_it_cannot_tell(
         (("--model", DENSE, "--", "--cuda-graph-config", "{"), 2, "is not JSON"),
         (("--model", DENSE, "--", "stray"), 2, "stray"),
         (("--url", "http://127.0.0.1:9", "--", "--tp", "2"), 2, "tells its own"),
+        (("--model", DENSE, "--api-key-file", DENSE), 2, "--api-key-file has no effect here"),
         (("--url", "127.0.0.1:9"), 2, "http://"),
         (("--url", "http://127.0.0.1:9"), 4, "127.0.0.1:9"),
     ],
@@ -325,6 +326,20 @@ def test_the_text_names_what_does_not_pass_and_how_to_mend_it(monkeypatch: pytes
     assert "fix: start with a profile that sets SGLANG_AITER_FMHA_FP8_ASM=1" in out
     assert "60000: 0.0 %" in out
     assert max(map(len, out.splitlines())) < 200
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_text_is_folded_where_the_width_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, columns: int
+) -> None:
+    argv = ("--model", DENSE, "--", *FP8)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    _, whole, _ = run(monkeypatch, capsys, *argv)
+    assert max(map(len, whole.splitlines())) > 104, "into a file or a pipe nothing is folded"
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, out, _ = run(monkeypatch, capsys, *argv)
+    assert max(map(len, out.splitlines())) <= columns
+    assert out.split() == whole.split(), "no word is cut, and none is lost"
 
 
 def test_it_answers_at_once_and_without_torch() -> None:

@@ -42,6 +42,7 @@ def test_one_server_gets_what_the_host_has(host: Path, tmp_path: Path) -> None:
         (["--gpus", "0,9"], "there is no gfx950 GPU 9"),
         (["--instances", "3", "--tp", "4"], "need 12; this host has 8"),
         (["--gpus", "a"], "write 0,1,2,3"),
+        (["--gpus", "0,1", "--tp", "4"], "--gpus says how many GPUs each server has"),
         (["--instances", "3", "--gpus", "0", "--gpus", "1"], "--gpus is given 2 times"),
     ],
 )

@@ -142,6 +142,19 @@ def test_compare_puts_intended_beside_live() -> None:
     assert missing == ["c"]
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("--profile", "off"), "--profile"),
+        (("--api-key-file", "k"), "--api-key-file"),
+        (("--aiter", "a", "--container", "c"), "--container"),
+    ],
+)
+def test_verify_refuses_what_it_would_not_look_at(words: tuple[str, ...], option: str) -> None:
+    ran = fastfill("pins", "verify", *words)
+    assert ran.code == 2 and f"{option} has no effect here" in ran.err and "next:" in ran.err
+
+
 def test_verify_names_the_kernel_file_that_differs(tmp_path: Path) -> None:
     objects = tmp_path / "hsa/gfx950/fmha_v3_fwd"
     objects.mkdir(parents=True)

@@ -17,7 +17,7 @@ from fastfill.benchmark.questions import Question
 from fastfill.benchmark.report import needed
 from fastfill.benchmark.restart import RestartTarget
 from fastfill.benchmark.servers import BF16, FP8, Servers
-from fastfill.benchmark.setup import PROOF_S, Access, Start, find_interpreter, restarting
+from fastfill.benchmark.setup import PROOF_S, Access, Start, find_interpreter, restarting, words_unheard
 from fastfill.errors import UsageError
 
 __all__ = ["Wish", "execute", "lines"]
@@ -51,7 +51,7 @@ def execute(wish: Wish, access: Access) -> dict[str, Any]:
     Raises:
         FastfillError: The questions, a server or lm-eval cannot be used.
     """
-    needed("scipy")
+    needed("scipy", "give the same command again")
     _check(wish)
     asked = questions.read(wish.data or questions.SHIPPED, wish.limit)
     python, env = find_interpreter(wish.python, "lm_eval")
@@ -76,14 +76,23 @@ def execute(wish: Wish, access: Access) -> dict[str, Any]:
     return document
 
 
+def _named(wish: Wish) -> dict[str, str | None]:
+    return {"--url": wish.url, "--bf16-url": wish.bf16_url, "--model": wish.model, "--lab": wish.lab}
+
+
 def _check(wish: Wish) -> None:
     if (wish.url or wish.bf16_url) and (wish.model or wish.lab):
         raise UsageError(
             "--url and --bf16-url name servers that are up, --model and --lab start others",
+            where=", ".join(name for name, value in _named(wish).items() if value),
             next_step="give one kind of them",
         )
+    if wish.model and wish.lab:
+        raise UsageError("several servers are named", where="--model, --lab", next_step="give one of them")
     if not (wish.url or wish.model or wish.lab):
         raise UsageError("no server is named", where="--url", next_step="give --url, or --model to start servers here")
+    if wish.url and wish.extra:
+        raise words_unheard(wish.extra)
 
 
 def _measured(

@@ -88,8 +88,12 @@ def summary(document: BenchDocument) -> str:
     )
 
 
-def needed(package: str) -> None:
+def needed(package: str, then: str = "fastfill bench report FOLDER: what was measured is kept") -> None:
     """Refuse to go on without a package of the extra.
+
+    Args:
+        package: Its module.
+        then: What to do once it is there.
 
     Raises:
         NotReadyError: It is not installed.
@@ -100,7 +104,7 @@ def needed(package: str) -> None:
         raise NotReadyError(
             f"the package {package} is not installed",
             where=sys.executable,
-            next_step=f"{install_command()}; then fastfill bench report FOLDER: what was measured is kept",
+            next_step=f"{install_command()}; then {then}",
         )
 
 

@@ -88,18 +88,27 @@ def _way(wish: Wish, comparison: Comparison) -> None:
         if bool(wish.url) + bool(wish.model) + bool(wish.lab) != 1:
             served = arms.served(comparison).profile.name
             raise UsageError(
-                "several servers are named" if wish.url else "no server is named",
+                "several servers are named" if wish.url or wish.model else "no server is named",
                 where="--url, --model, --lab",
                 next_step=f"give --url of one with profile {served}, or --model (--lab) for one that is started here",
             )
         if wish.url and wish.extra:
-            raise UsageError("words after -- are for servers that are started here", where="--url")
+            raise words_unheard(wish.extra)
     elif wish.url or bool(wish.model) == bool(wish.lab):
         raise UsageError(
             "the arms differ in more than the kill switch does: each needs its own start of the server, on this host",
             where="--url" if wish.url else "--model, --lab",
             next_step="give --model (or --lab) and no --url",
         )
+
+
+def words_unheard(extra: tuple[str, ...]) -> UsageError:
+    """Words after ``--`` beside a server that is up already."""
+    return UsageError(
+        "words after -- are for servers that are started here",
+        where=" ".join(extra),
+        next_step="leave them out, or give --model instead of --url",
+    )
 
 
 def describe(wish: Wish, comparison: Comparison, cells: list[grid.Cell]) -> dict[str, Any]:

@@ -61,6 +61,10 @@ def choose(facts: HostFacts, instances: int, tp: int | None, gpus: list[tuple[in
         raise UsageError(
             f"--instances {instances}, and --gpus is given {len(gpus)} times", next_step="give one of them"
         )
+    if gpus and tp is not None:
+        raise UsageError(
+            "--gpus says how many GPUs each server has", where=f"--tp {tp}", next_step="give one of the two"
+        )
     chosen = gpus or _split(usable, instances, tp)
     taken: dict[int, int] = {}
     for number, wanted in enumerate(chosen):

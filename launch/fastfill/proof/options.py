@@ -10,6 +10,7 @@ from fastfill.proof.kvscales import wrong_scales
 from fastfill.proof.logsource import Source
 from fastfill.proof.modelconfig import layers_from
 from fastfill.proof.visit import Plan
+from fastfill.unheard import Rule, refuse
 
 if TYPE_CHECKING:
     from fastfill.prove import Wish
@@ -72,33 +73,31 @@ def check(given: Mapping[str, Any]) -> None:
         UsageError: One has no effect beside the others, or without another one.
     """
     if "--replay" in given:
-        if unheard := sorted(set(given) - set(WITH_REPLAY)):
-            raise _unheard(unheard[0], "a recorded proof is judged as it is, with no server", "--replay DIR alone")
+        why = "a recorded proof is judged as it is, with no server"
+        # With whatever value: even --load 0 is a wish for a server.
+        refuse(
+            dict.fromkeys(given, True),
+            [Rule(name, name not in WITH_REPLAY, why, "--replay DIR alone") for name in sorted(given)],
+        )
         return
     asked = witnesses(given.get("--witness") or DEFAULT_WITNESSES)
     log, trace, light = "log" in asked, "trace" in asked, bool(given.get("--light"))
     with_trace = f"--witness {','.join(name for name in WITNESSES if name in asked or name == 'trace')}"
     rules = (
-        ("--manifest-sha256", True, "it is the hash of a folder that is replayed", "--replay DIR"),
-        ("--load", light and given.get("--load", 0) > 0, "--light sends no load", "leave one of the two out"),
-        ("--witness", light and trace, "--light takes no trace", "leave trace or --light out"),
-        ("--profile-steps", not trace, "no trace is asked for", with_trace),
-        ("--profile-dir", not trace, "no trace is asked for", with_trace),
-        ("--log", not log, "the log is not asked for", "--witness counters,log"),
-        ("--journal", not log, "the log is not asked for", "--witness counters,log"),
-        ("--container", not log and not trace, "neither its log nor its traces are asked for", with_trace),
-        ("--journal", "--log" in given, "the log is in one place", "leave out --log or --journal"),
-        (
+        Rule("--manifest-sha256", True, "it is the hash of a folder that is replayed", "--replay DIR"),
+        Rule("--load", light and given.get("--load", 0) > 0, "--light sends no load", "leave one of the two out"),
+        Rule("--witness", light and trace, "--light takes no trace", "leave trace or --light out"),
+        Rule("--profile-steps", not trace, "no trace is asked for", with_trace),
+        Rule("--profile-dir", not trace, "no trace is asked for", with_trace),
+        Rule("--log", not log, "the log is not asked for", "--witness counters,log"),
+        Rule("--journal", not log, "the log is not asked for", "--witness counters,log"),
+        Rule("--container", not log and not trace, "neither its log nor its traces are asked for", with_trace),
+        Rule("--journal", "--log" in given, "the log is in one place", "leave out --log or --journal"),
+        Rule(
             "--container",
             not trace and ("--log" in given or "--journal" in given),
             "the log is in one place, and no trace is asked for",
             f"leave out --container, or {with_trace}",
         ),
     )
-    for name, holds, why, next_step in rules:
-        if holds and given.get(name):
-            raise _unheard(name, why, next_step)
-
-
-def _unheard(name: str, why: str, next_step: str) -> UsageError:
-    return UsageError(f"{name} has no effect here: {why}", where=name, next_step=next_step)
+    refuse(given, rules)
