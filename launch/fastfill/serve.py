@@ -69,17 +69,19 @@ def serve(
     from fastfill.serving import keys
     from fastfill.serving import profile as profiles
     from fastfill.serving.launch import Request, prepare
+    from fastfill.unheard import given
 
-    given = {"model-path": model, "host": host, "port": port, "tp-size": tp}
+    wanted = {"model-path": model, "host": host, "port": port, "tp-size": tp}
+    key_files = {"api-key": api_key_file, "admin-api-key": admin_api_key_file}
     request = Request(
         profile=profiles.load(profile),
-        options={name: str(value) for name, value in given.items() if value is not None},
+        options={name: str(value) for name, value in wanted.items() if value is not None},
         extra=list(ctx.args),
         env=environment.parse(env),
         longest_prompt=longest_prompt,
         state_dir=state_dir,
         allow=allow or [],
-        keys=keys.read({"api-key": api_key_file, "admin-api-key": admin_api_key_file}),
+        keys=keys.read(key_files, [name for name in key_files if f"--{name}-file" in given(ctx)]),
     )
     launch = prepare(request, environ=dict(os.environ), python=sys.executable, installed=_installed())
     _say(launch)

@@ -50,6 +50,17 @@ def test_an_empty_file_is_no_key(tmp_path: Path) -> None:
     assert keys.read({"api-key": tmp_path / "empty", "admin-api-key": None}) == {}
 
 
+def test_an_empty_file_that_somebody_names_is_no_open_server(tmp_path: Path) -> None:
+    """Compose mounts an empty file by a variable where no key is wanted; whoever writes the option wants one."""
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    words = ("serve", "--profile", "off", "--model", "x/y", "--state-dir", str(tmp_path / "state"), "--print")
+    for option in ("--api-key-file", "--admin-api-key-file"):
+        ran = fastfill(*words, option, str(empty))
+        assert ran.code == 2 and f"the file of {option.removesuffix('-file')} is empty" in ran.err, ran.err
+    assert fastfill(*words, env={"FASTFILL_API_KEY_FILE": str(empty)}).code == 0
+
+
 @pytest.mark.parametrize("content", ["two words", "line\nline", "schlüssel"])
 def test_what_is_no_key_is_refused_unseen(tmp_path: Path, content: str) -> None:
     (tmp_path / "key").write_text(content)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from fastfill.errors import NotReadyError, UsageError
 from fastfill.serving.flags import Flag
 
 NAME = "keys.yaml"
+_STEP = "give a readable file with the key and nothing else"
 
 
-def read(files: dict[str, Path | None]) -> dict[str, str]:
+def read(files: dict[str, Path | None], named: Collection[str] = ()) -> dict[str, str]:
     """The keys that are given; an empty file is none, as compose mounts one where no key is wanted.
 
     Args:
         files: SGLang's flag to the file.
+        named: Flags whose file somebody named outright: a server that is open all the same is not what was meant.
 
     Raises:
-        UsageError: A file cannot be read, or is no single line of printable ASCII.
+        UsageError: A file cannot be read, is no single line of printable ASCII, or is named and empty.
     """
     found: dict[str, str] = {}
     for name, file in files.items():
@@ -28,9 +31,15 @@ def read(files: dict[str, Path | None]) -> dict[str, str]:
         try:
             key = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the file of --{name} cannot be read: {error}", where=str(file)) from None
+            raise UsageError(
+                f"the file of --{name} cannot be read: {error}", where=str(file), next_step=_STEP
+            ) from None
+        if not key and name in named:
+            raise UsageError(f"the file of --{name} is empty", where=str(file), next_step=_STEP)
         if key and (not key.isascii() or not key.isprintable() or " " in key):
-            raise UsageError(f"the file of --{name} is not one line of printable ASCII", where=str(file))
+            raise UsageError(
+                f"the file of --{name} is not one line of printable ASCII", where=str(file), next_step=_STEP
+            )
         if key:
             found[name] = key
     return found
@@ -58,4 +67,8 @@ def write(place: Path, keys: dict[str, str]) -> None:
             # A JSON string is a YAML string.
             opened.writelines(f"{name}: {json.dumps(key)}\n" for name, key in keys.items())
     except OSError as error:
-        raise NotReadyError(f"the keys cannot be handed over ({error.strerror})", where=str(file)) from None
+        raise NotReadyError(
+            f"the keys cannot be handed over ({error.strerror})",
+            where=str(file),
+            next_step="give --state-dir a folder that the server's user may write to",
+        ) from None
