@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
+
+import typer
 
 from fastfill import output
-from fastfill.errors import ExitCode, FastfillError, NotReadyError
+from fastfill.errors import ExitCode, FastfillError, NotReadyError, UsageError
+
+_Usage: Any = typer.BadParameter.__base__
+"""The parser's own error: of click, or of typer's copy of it, by typer's release."""
 
 
 def main() -> None:
@@ -18,13 +24,11 @@ def main() -> None:
             # A name or a reason may hold what the terminal's encoding does not.
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(prog_name="fastfill")
+        code = app(prog_name="fastfill", standalone_mode=False)
+    except _Usage as error:
+        _misread(error)
     except FastfillError as error:
         _fail(error)
-    except SystemExit as end:
-        if end.code == ExitCode.INTERRUPTED:  # typer takes a Ctrl-C for itself, and says nothing
-            sys.stderr.write("interrupted\n")
-        raise
     except BrokenPipeError:
         # Whoever reads us has left, and has not seen how it ended: no success.
         sys.exit(int(ExitCode.CHECK_FAILED))
@@ -36,6 +40,20 @@ def main() -> None:
                 next_step="look at the space on the disk and the rights of what is named, then run it again",
             )
         )
+    else:
+        if code == ExitCode.INTERRUPTED:  # typer takes a Ctrl-C for itself, and says nothing
+            sys.stderr.write("interrupted\n")
+        sys.exit(code if isinstance(code, int) else int(ExitCode.OK))
+
+
+def _misread(error: Any) -> None:
+    """A command line that the parser does not take: its own words, and a document where one was asked for."""
+    if _asked_for_json(sys.argv[1:]):
+        asked = error.ctx.command_path if error.ctx is not None else "fastfill"
+        wrong = UsageError(error.format_message(), where=asked, next_step=f"{asked} --help")
+        output.document(wrong.document())
+    error.show()
+    sys.exit(error.exit_code)
 
 
 def _fail(error: FastfillError) -> None:
