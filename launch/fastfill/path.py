@@ -37,26 +37,16 @@ def _turning(state: Literal["on", "off"]) -> Callable[..., None]:
         admin_api_key_file: Admin = None,
         as_json: Json = False,
     ) -> None:
-        from fastfill.errors import FastfillError
         from fastfill.proof.address import admin_key, api_key
-        from fastfill.proof.server import Server, no_plugin
+        from fastfill.proof.server import Server
         from fastfill.proof.transport import Transport
+        from fastfill.proof.turning import turn as order
 
         admin = admin_key(admin_api_key_file)
         with Transport(url, key=api_key(api_key_file)) as transport:
             server = Server(transport)
             server.facts()
-            if server.set_path(state, who=who or caller(), why=why, admin_key=admin) is None:
-                raise no_plugin(server.url)
-            # The answer to the order is not the proof that it took.
-            found = server.status()
-            if found is None or found.path.path != state:
-                now = found.path if found else None
-                raise FastfillError(
-                    f"the server took the order, but the path is {now.path if now else 'unknown'}, not {state}",
-                    where=f"{server.url}/fastfill/status" + (f" ({now.who} at {now.when})" if now else ""),
-                    next_step=f"fastfill path status --url {server.url}; look at FASTFILL_STATE_DIR on the server",
-                )
+            found = order(server, state, who=who or caller(), why=why, admin_key=admin)
         _show(server.url, found, as_json)
         output.talk(
             "takes effect on every rank at its next forward pass; see it with: fastfill prove --url " + server.url

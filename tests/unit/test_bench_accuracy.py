@@ -249,3 +249,16 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_its_l
     with pytest.raises(NotReadyError, match="lm-eval is not installed") as raised:
         scoring.score(harness, "http://h:1", [Question("q", "1")], tmp_path, model="m", context=64, key=None)
     assert str(lock) in raised.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [("sys.exit(3)", "exit code 3"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL"), ("time.sleep(60)", "cut off")],
+)
+def test_how_lm_eval_ended_is_said(tmp_path: Path, ends: str, says: str) -> None:
+    """One that the kernel kills for its memory was not cut off after hours."""
+    (tmp_path / "lm_eval.py").write_text(f"import os, sys, time\n{ends}\n")
+    seconds = 1.0 if "sleep" in ends else 60.0
+    harness = scoring.Harness(Path(sys.executable), {"PYTHONPATH": str(tmp_path)}, "tok", timeout_s=seconds)
+    with pytest.raises(FastfillError, match=f"lm-eval failed .{says}"):
+        scoring.score(harness, "http://h:1", [Question("q", "1")], tmp_path, model="m", context=64, key=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import TYPE_CHECKING, Any
 
 from fastfill.benchmark.document import ArmPart, BenchDocument
@@ -46,8 +47,6 @@ def _ratio(document: BenchDocument) -> Figure:
         if cell.noise is not None:
             axes.barh(row, cell.noise.high - cell.noise.low, left=cell.noise.low, height=0.7, color="#dfe3e6", zorder=0)
         if cell.blocks:
-            import math
-
             axes.plot([math.exp(one) for one in cell.blocks], [row] * len(cell.blocks), "|", color="#90a4ae", ms=9)
         if cell.ratio is not None:
             colour = "#b0bec5" if cell.verdict == "void" else COLOURS["B"]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fastfill.errors import UsageError
 
 SHIPPED = Path(__file__).with_name("questions") / "arithmetic.jsonl"
+_FORM = 'give --data a file with {"question": "…", "answer": "72"} a line'
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _SHOTS = (
     (
@@ -48,10 +49,10 @@ def read(file: Path, limit: int | None = None) -> list[Question]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the questions cannot be read: {error}", where=str(file)) from None
+        raise UsageError(f"the questions cannot be read: {error}", where=str(file), next_step=_FORM) from None
     found = [_question(line, f"{file}:{number}") for number, line in enumerate(lines, 1) if line.strip()][:limit]
     if not found:
-        raise UsageError("the file holds no question", where=str(file))
+        raise UsageError("the file holds no question", where=str(file), next_step=_FORM)
     return found
 
 
@@ -60,12 +61,10 @@ def _question(line: str, where: str) -> Question:
         value = json.loads(line)
         question, answer = value["question"], str(value["answer"])
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"not a question: {error!r}", where=where, next_step='write {"question": "…", "answer": "72"} a line'
-        ) from None
+        raise UsageError(f"not a question: {error!r}", where=where, next_step=_FORM) from None
     numbers = _NUMBER.findall(answer.rpartition("####")[2])
     if not isinstance(question, str) or not numbers:
-        raise UsageError("the answer holds no number", where=where)
+        raise UsageError("the answer holds no number", where=where, next_step=_FORM)
     return Question(question, plain(numbers[-1]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +94,7 @@ def score(
     env["OPENAI_API_KEY"] = key or "none"
     log = folder / "lm-eval.log"
     output.talk(f"bench: lm-eval asks {len(questions)} questions; its log: {log}")
+    how = ""
     with log.open("wb") as file:
         try:
             # An exception ends the child as well: run() kills it on any.
@@ -100,15 +102,23 @@ def score(
                 argv(harness, url, model, folder.absolute(), context), env=env, cwd=folder, stdin=subprocess.DEVNULL,
                 stdout=file, stderr=subprocess.STDOUT, timeout=harness.timeout_s, check=False,
             ).returncode  # fmt: skip
+            if code != 0:
+                how = f"exit code {code}" if code > 0 else f"killed by {_signal(-code)}"
         except subprocess.TimeoutExpired:
-            code = -1
+            how = f"cut off after {harness.timeout_s:.0f} s"
     tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
     if "No module named" in tail and "lm_eval" in tail:
         raise NotReadyError("lm-eval is not installed", where=str(harness.python), next_step=report.install_command())
-    if code != 0:
-        how = f"exit code {code}" if code > 0 else f"cut off after {harness.timeout_s:.0f} s"
+    if how:
         raise FastfillError(f"lm-eval failed ({how})", where=str(log), detail=tail, next_step="read its log")
     return read(folder, questions)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def read(folder: Path, questions: list[Question]) -> list[bool]:
@@ -123,5 +133,9 @@ def read(folder: Path, questions: list[Question]) -> list[bool]:
             sample = json.loads(line)
             said[int(sample["doc"]["id"])] = str(sample["resps"][0][0])
     if missing := [number for number in range(len(questions)) if number not in said]:
-        raise FastfillError(f"{len(missing)} of {len(questions)} questions have no answer", where=str(folder / "out"))
+        raise FastfillError(
+            f"{len(missing)} of {len(questions)} questions have no answer",
+            where=str(folder / "out"),
+            next_step=f"read {folder / 'lm-eval.log'}; then give the same command again",
+        )
     return [is_right(said[number], one.answer) for number, one in enumerate(questions)]

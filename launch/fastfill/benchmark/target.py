@@ -9,6 +9,7 @@ from fastfill.benchmark.connection import Connection
 from fastfill.benchmark.journal import Journal
 from fastfill.errors import FastfillError
 from fastfill.proof.server import Server, no_plugin
+from fastfill.proof.turning import turn as order
 
 
 class Target(Protocol):
@@ -86,10 +87,7 @@ class PathTarget:
                 raise no_plugin(server.url)
             if status.path.path != state:
                 why = "fastfill bench: the next arm"
-                server.set_path(state, who=self._who, why=why, admin_key=self.connection.admin_key)
-                after = server.status()
-                if after is None or after.path.path != state:
-                    raise FastfillError(f"the kill switch does not go {state}", where=f"{server.url}/fastfill/status")
+                order(server, state, who=self._who, why=why, admin_key=self.connection.admin_key)
             return str(status.path.path)
 
         return self.connection.visit(turn)
