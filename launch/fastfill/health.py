@@ -23,6 +23,8 @@ COUNTERS = (
 )
 """They advance while requests are worked on; the first and the last also within a request that takes minutes."""
 _FILE = "health.json"
+_WAIT = "wait while the model loads (many minutes for a large one); look at the server's log, and at --url"
+_LOG = "look at the server's log: docker compose logs server"
 
 
 def health(
@@ -50,7 +52,10 @@ def health(
         with Transport(url, key=api_key(api_key_file), timeout_s=10.0) as transport:
             says = _look(Server(transport), place and place / _FILE, wait)
     except FastfillError as error:
-        raise FastfillError(error.what, where=error.where, code=ExitCode.CHECK_FAILED) from None
+        # Docker knows 0 and 1 only.
+        raise FastfillError(
+            error.what, where=error.where, next_step=error.next_step, code=ExitCode.CHECK_FAILED, detail=error.detail
+        ) from None
     output.data(says)
 
 
@@ -64,7 +69,7 @@ def _listens(url: str) -> None:
         place = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
         socket.create_connection(place, timeout=5).close()
     except (OSError, ValueError) as error:
-        raise FastfillError(f"nothing listens there yet: {error}", where=url, code=ExitCode.CHECK_FAILED) from None
+        raise FastfillError(f"nothing listens there yet: {error}", where=url, next_step=_WAIT) from None
 
 
 def _look(server: Server, kept: Path | None, wait: float) -> str:
@@ -89,10 +94,10 @@ def _look(server: Server, kept: Path | None, wait: float) -> str:
             return f"serving: {later - now:.0f} tokens while a completion waited"
         server.abort(str(body["rid"]))
         raise FastfillError(
-            f"no completion within {wait:.0f} s, and no token was worked on", where=server.url
+            f"no completion within {wait:.0f} s, and no token was worked on", where=server.url, next_step=_LOG
         ) from None
     if answer.refusal:
-        raise FastfillError(f"a completion failed: {answer.refusal}", where=server.url)
+        raise FastfillError(f"a completion failed: {answer.refusal}", where=server.url, next_step=_LOG)
     return "serving: a completion succeeded"
 
 

@@ -107,7 +107,11 @@ def plan(
 
 def _requests(file: Path | None, workload: str, assumptions: Assumptions) -> Trace:
     if (file is None) == (not workload):
-        raise UsageError("there must be one of --trace and --workload")
+        raise UsageError(
+            "there is nothing to replay" if file is None else "there are two kinds of traffic",
+            where="--trace, --workload",
+            next_step="give one of --trace FILE and --workload isl=60000,osl=600,conc=16",
+        )
     if file is None:
         from fastfill.planning import workload as loads
 
@@ -177,7 +181,13 @@ def calibrate(
         try:
             out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"the constants cannot be written: {error.strerror}", where=str(out)) from None
+            # They took a while to measure.
+            output.document(found)
+            raise UsageError(
+                f"the constants cannot be written: {error.strerror}",
+                where=str(out),
+                next_step="keep what was printed as that file",
+            ) from None
     output.document(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import signal
 import socket
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import cli_run
 import pytest
+
+from fastfill import errors
 
 DEAD = "http://127.0.0.1:1"
 
@@ -70,3 +73,50 @@ def test_serve_wants_a_folder_with_a_config(tmp_path: Path, name: str, says: str
     ran = cli_run.fastfill("serve", "--print", "--profile", "off", "--model", str(tmp_path / name))
     assert ran.code == 2
     assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "says"),
+    [
+        (("prove", "--json", "--nosuch"), "fastfill prove", "--nosuch"),
+        (("explain", "--json", "--tp", "0"), "fastfill explain", "--tp"),
+        (("path", "on", "--json"), "fastfill path on", "--url"),
+        (("frob", "--json"), "fastfill", "frob"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_an_error_like_any_other(
+    words: tuple[str, ...], where: str, says: str
+) -> None:
+    ran = cli_run.fastfill(*words)
+    error = json.loads(ran.out)["error"]
+    assert (ran.code, error["exit_code"], error["where"]) == (2, 2, where)
+    assert says in error["what"] and error["what"] in ran.err and error["next_step"] == f"{where} --help"
+    bare = cli_run.fastfill(*(word for word in words if word != "--json"))
+    assert (bare.code, bare.out) == (2, "") and says in bare.err
+
+
+ERRORS = {"FastfillError", "UsageError", "NotReadyError"}
+PACKAGE = Path(errors.__file__).parent
+LATER = ("planning/", "explaining/", "benchmark/journal.py", "benchmark/proven.py")
+"""What a committed measurement was made from is changed together with the next one."""
+CAUGHT = ("fleet/switch.py",)
+"""They end in an outcome's ``why``; its reader is a playbook, which says what to do."""
+
+
+def without(keyword: str) -> list[str]:
+    """Where an error is made without it."""
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        name = str(file.relative_to(PACKAGE))
+        if name.startswith((*LATER, *CAUGHT)):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS
+            if made and keyword not in {one.arg for one in node.keywords}:  # type: ignore[attr-defined]
+                found.append(f"{name}:{node.lineno}")  # type: ignore[attr-defined]
+    return found
+
+
+def test_every_error_says_what_to_do_next() -> None:
+    assert without("next_step") == []
+    assert len(without("no_such_keyword")) > 150, "it looks at nothing"

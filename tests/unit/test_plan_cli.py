@@ -155,8 +155,8 @@ def test_long_prompts_are_reported() -> None:
     ("words", "what"),
     [
         (("plan", "--workload", "isl=1,osl=1,conc=1"), "the model is not known"),
-        (("plan", "--model", MODEL), "there must be one of"),
-        ((*COMMON, *LOAD, "--trace", "x"), "there must be one of"),
+        (("plan", "--model", MODEL), "there is nothing to replay"),
+        ((*COMMON, *LOAD, "--trace", "x"), "two kinds of traffic"),
         ((*COMMON, "--trace", "/nowhere"), "there is no such trace"),
         ((*COMMON, *LOAD, "--objective", "luck"), "no objective"),
         ((*COMMON, *LOAD, "--candidate", "chunks=3"), "no part of a candidate"),

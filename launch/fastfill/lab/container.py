@@ -62,7 +62,11 @@ def adopt(
 
     chosen = stacks.find(stack)
     if not install.python_of(environment).is_file():
-        raise UsageError("there is no virtual environment here", where=str(environment))
+        raise UsageError(
+            "there is no virtual environment here",
+            where=str(environment),
+            next_step="make one from the lab's locks, as docker/lab.Dockerfile does",
+        )
     place = cache.folder("environments") / chosen.environment_name()
     if not place.exists():
         place.symlink_to(environment.absolute(), target_is_directory=True)

@@ -59,7 +59,12 @@ def model_folder(model: str, python: Path, links: Path) -> Path:
             check=False,
         )
         if answer.returncode != 0:
-            raise NotReadyError(f"model {model} could not be written", where=str(partial), detail=answer.stderr[-2000:])
+            raise NotReadyError(
+                f"model {model} could not be written",
+                where=str(partial),
+                detail=answer.stderr[-2000:],
+                next_step="look at the space on that disk; a broken environment is made anew when its folder is gone",
+            )
         partial.rename(place)
     return place
 
@@ -77,7 +82,10 @@ def run_python(argv: list[str], stack: str = stacks.DEFAULT, stdin: str = "") ->
     answer = subprocess.run([str(python), *argv], env=env, input=stdin, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise NotReadyError(
-            f"{' '.join(argv[:2])} failed in the lab's environment", where=str(python), detail=answer.stderr[-2000:]
+            f"{' '.join(argv[:2])} failed in the lab's environment",
+            where=str(python),
+            detail=answer.stderr[-2000:],
+            next_step=f"try it there: fastfill lab python --stack {stack} -- {' '.join(argv[:2])}",
         )
     return answer.stdout
 

@@ -63,9 +63,11 @@ class LabSpec:
         if self.model not in models.VARIANTS:
             _check_config(Path(self.model) / "config.json")
         if self.tp not in (1, 2):
-            raise UsageError(f"the lab serves with --tp 1 or 2, not {self.tp}", where="--tp")
+            raise UsageError(
+                f"the lab serves with --tp 1 or 2, not {self.tp}", where="--tp", next_step="write --tp 1 or --tp 2"
+            )
         if not 1 <= self.port <= 65535:
-            raise UsageError(f"{self.port} is no port", where="--port")
+            raise UsageError(f"{self.port} is no port", where="--port", next_step="write one from 1 to 65535")
 
     def document(self) -> dict[str, Any]:
         """The spec as it is kept in the run folder."""

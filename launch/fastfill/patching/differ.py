@@ -55,7 +55,11 @@ def read_pristine(place: Path, path: str) -> bytes | None:
     except KeyError:
         return None
     except (OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"--pristine is neither a folder nor a wheel: {error}", where=str(place)) from None
+        raise UsageError(
+            f"--pristine is neither a folder nor a wheel: {error}",
+            where=str(place),
+            next_step="pip download --no-deps sglang==VERSION, and give the wheel, or the folder it is unpacked in",
+        ) from None
 
 
 def nearest(series: Series, state: FileState, pristine: bytes) -> str:

@@ -12,6 +12,7 @@ from fastfill.errors import UsageError
 _DIFF_STARTS = re.compile(r"^(---( |$)|diff --git |Index: )")
 _REASON = re.compile(r"^\s*Reason:\s*(\S.*?)(?=^\s*\.?\s*$|\Z)", re.MULTILINE | re.DOTALL)
 _DATE = re.compile(r"^\d{4}-\d{2}-\d{2}$")
+_DATED = "write the day of the last change, as 2026-01-31"
 
 
 class Header(NamedTuple):
@@ -72,12 +73,16 @@ def read_header(text: str, path: Path) -> Header:
     )
     if header.forwarded not in {"no", "not-needed"} and "://" not in header.forwarded:
         raise UsageError(
-            f"Forwarded is {header.forwarded!r}; DEP-3 allows no, not-needed or an address", where=str(path)
+            f"Forwarded is {header.forwarded!r}; DEP-3 allows no, not-needed or an address",
+            where=str(path),
+            next_step="correct the patch's header",
         )
     if not _DATE.match(header.last_update):
-        raise UsageError(f"Last-Update is {header.last_update!r}, not a date YYYY-MM-DD", where=str(path))
+        raise UsageError(
+            f"Last-Update is {header.last_update!r}, not a date YYYY-MM-DD", where=str(path), next_step=_DATED
+        )
     try:
         date.fromisoformat(header.last_update)
     except ValueError as error:
-        raise UsageError(f"Last-Update is {header.last_update!r}: {error}", where=str(path)) from None
+        raise UsageError(f"Last-Update is {header.last_update!r}: {error}", where=str(path), next_step=_DATED) from None
     return header

@@ -16,6 +16,7 @@ from fastfill.patching.header import Header, read_header
 from fastfill.patching.sources import Sources, read_sources
 
 _PREFIX = "sglang-"
+_UNIFIED = "write it with diff -u, or git diff, in UTF-8"
 
 
 class Patch(NamedTuple):
@@ -85,7 +86,7 @@ def read_series(folder: Path) -> Series:
     names = [line.split("#", 1)[0].strip() for line in listing.read_text(encoding="utf-8").splitlines()]
     patches = [_read_patch(folder / name) for name in names if name]
     if not patches:
-        raise UsageError("the series lists no patch", where=str(listing))
+        raise UsageError("the series lists no patch", where=str(listing), next_step="name one patch file a line")
     series = Series(folder, read_sources(folder / "sources.toml"), patches)
     unlisted = [path for path in series.paths() if path not in series.sources.files]
     if unlisted:
@@ -102,26 +103,32 @@ def _read_patch(path: Path) -> Patch:
         content = path.read_bytes()
         text = content.decode("utf-8")
     except FileNotFoundError:
-        raise UsageError("the series names a patch that does not exist", where=str(path)) from None
+        raise UsageError(
+            "the series names a patch that does not exist", where=str(path), next_step="correct the file series"
+        ) from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"the patch is not UTF-8 ({error})", where=str(path)) from None
+        raise UsageError(f"the patch is not UTF-8 ({error})", where=str(path), next_step=_UNIFIED) from None
     header = read_header(text, path)
     try:
         parsed = PatchSet.from_string(text)
     except UnidiffParseError as error:
-        raise UsageError(f"the patch cannot be parsed: {error}", where=str(path)) from None
+        raise UsageError(f"the patch cannot be parsed: {error}", where=str(path), next_step=_UNIFIED) from None
     files: dict[str, PatchedFile] = {}
     for patched in parsed:
         relative = _relative(patched.path, path)
         if patched.is_added_file or patched.is_removed_file or patched.is_rename or not len(patched):
             raise UsageError(
-                "a patch may only change files, not add, remove or rename them", where=f"{path}: {patched.path}"
+                "a patch may only change files, not add, remove or rename them",
+                where=f"{path}: {patched.path}",
+                next_step="put what is new into sglang_fastfill, and leave this file out of the patch",
             )
         if relative in files:
-            raise UsageError("a patch names the same file twice", where=f"{path}: {relative}")
+            raise UsageError(
+                "a patch names the same file twice", where=f"{path}: {relative}", next_step="join its hunks"
+            )
         files[relative] = patched
     if not files:
-        raise UsageError("the patch holds no diff", where=str(path))
+        raise UsageError("the patch holds no diff", where=str(path), next_step=_UNIFIED)
     return Patch(path.name, hashlib.sha256(content).hexdigest(), header, files)
 
 
@@ -129,7 +136,11 @@ def _relative(name: str, patch: Path) -> str:
     # A diff made in SGLang's repository says python/sglang/..., one made in site-packages says sglang/...
     relative = PurePosixPath(re.sub(r"^python/(?=sglang/)", "", name))
     if relative.is_absolute() or ".." in relative.parts or relative.parts[0] != "sglang":
-        raise UsageError("a patch may only touch files inside the sglang package", where=f"{patch}: {name}")
+        raise UsageError(
+            "a patch may only touch files inside the sglang package",
+            where=f"{patch}: {name}",
+            next_step="make it relative to site-packages (sglang/...) or to SGLang's repository (python/sglang/...)",
+        )
     return str(relative)
 
 

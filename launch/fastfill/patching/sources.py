@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fastfill.errors import UsageError
 
+_FORM = "write it as patches/sglang-0.5.16/sources.toml is"
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -51,10 +53,10 @@ def read_sources(path: Path) -> Sources:
     try:
         return Sources.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise UsageError("the series has no sources.toml", where=str(path)) from None
+        raise UsageError("the series has no sources.toml", where=str(path), next_step=_FORM) from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"not valid TOML: {error}", where=str(path)) from None
+        raise UsageError(f"not valid TOML: {error}", where=str(path), next_step=_FORM) from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{key}: {first['msg']}", where=str(path)) from None
+        raise UsageError(f"{key}: {first['msg']}", where=str(path), next_step=_FORM) from None

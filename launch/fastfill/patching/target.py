@@ -28,6 +28,7 @@ _VERSION = re.compile(r"""^__version__\s*=\s*(?:version\s*=\s*)?['"]([^'"]+)['"]
 BUILT_IN_NAME = b"flash_attn_varlen_fp8_pertensor_func"
 BACKEND = "sglang/srt/layers/attention/aiter_backend.py"
 OUR_PACKAGE = b"sglang_fastfill"
+_WHICH = "give the interpreter that runs the server (--python), or its site-packages (--target)"
 
 
 class Installation(NamedTuple):
@@ -123,11 +124,14 @@ def _ask(python: Path) -> Installation:
             [str(python.absolute()), "-c", _QUERY], cwd="/", capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotReadyError(f"the interpreter cannot be run: {error}", where=str(python)) from None
+        raise NotReadyError(f"the interpreter cannot be run: {error}", where=str(python), next_step=_WHICH) from None
     marked = [line for line in answer.stdout.splitlines() if line.startswith("fastfill:")]
     if answer.returncode != 0 or not marked:
         raise NotReadyError(
-            "the interpreter did not say where SGLang is", where=str(python), detail=answer.stderr[-2000:]
+            "the interpreter did not say where SGLang is",
+            where=str(python),
+            detail=answer.stderr[-2000:],
+            next_step=_WHICH,
         )
     found = json.loads(marked[-1].removeprefix("fastfill:"))
     if found["origin"] is None:
@@ -135,9 +139,11 @@ def _ask(python: Path) -> Installation:
         raise NotReadyError(
             f"a folder without __init__.py hides SGLang: {shadow}" if shadow else "this interpreter has no SGLang",
             where=str(python),
-            next_step="give the interpreter that runs the server (--python), or its site-packages (--target)",
+            next_step=_WHICH,
         )
     root = Path(found["origin"]).parent.parent
     if not _is_package(root / "sglang"):
-        raise FastfillError("what this interpreter imports as sglang is not SGLang", where=str(found["origin"]))
+        raise FastfillError(
+            "what this interpreter imports as sglang is not SGLang", where=str(found["origin"]), next_step=_WHICH
+        )
     return Installation(root, found["version"] or read_version(root), str(python))

@@ -34,7 +34,9 @@ def judge(stack: str, sglang: Path, aiter: Path) -> FitDocument:
     version = read_version(sglang)
     if version is None or version.split("+")[0] != chosen.sglang.version:
         raise UsageError(
-            f"this is SGLang {version or 'of no version'}; the stack pins {chosen.sglang.version}", where=str(sglang)
+            f"this is SGLang {version or 'of no version'}; the stack pins {chosen.sglang.version}",
+            where=str(sglang),
+            next_step=f"unpack the wheel of {chosen.sglang.version} and give its folder, or another --stack",
         )
     with tempfile.TemporaryDirectory() as folder:
         _unpack(aiter, chosen.aiter.commit, Path(folder))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastfill import data, patching
-from fastfill.errors import FastfillError, NotReadyError, UsageError
+from fastfill.errors import FastfillError, NotReadyError
 from fastfill.pinning import stack as stacks
 from fastfill.pinning.stack import Stack
 
@@ -79,12 +79,10 @@ def of_server(url: str, key_file: Path | None) -> tuple[Live, dict[str, Any], li
     from fastfill.proof.transport import Transport
 
     with Transport(base_url(url), key=api_key(key_file)) as transport:
-        reply = transport.get("/server_info")
-        if reply.status != 200 or not isinstance(reply.value, dict) or "tp_size" not in reply.value:
-            raise UsageError(f"this is no SGLang server: /server_info answered {reply.status}", where=url)
-        status = Server(transport).status()
+        server = Server(transport)
+        server.facts()
+        info, status = dict(server.info), server.status()
     ranks = [rank.model_dump() for rank in status.ranks] if status is not None else []
-    info = dict(reply.value)
     return {"sglang.version": str(info.get("version", "")).split("+")[0]}, info, ranks
 
 
@@ -127,5 +125,10 @@ def _docker(*words: str) -> str:
     except OSError as error:
         raise NotReadyError(f"docker cannot be run: {error.strerror}", next_step="install Docker") from None
     if answer.returncode != 0:
-        raise NotReadyError("docker refused", where=f"docker {' '.join(words)}", detail=answer.stderr.strip())
+        raise NotReadyError(
+            "docker refused",
+            where=f"docker {' '.join(words)}",
+            detail=answer.stderr.strip(),
+            next_step="name a container that runs, as docker ps does; docker wants root or its group",
+        )
     return answer.stdout

@@ -65,7 +65,11 @@ def splice(text: str, block: list[str], where: str) -> str:
     """
     pattern = re.compile(r"^(# BEGIN PINS\b[^\n]*\n).*?^(# END PINS\b)", re.DOTALL | re.MULTILINE)
     if not pattern.search(text):
-        raise UsageError("the file has no lines `# BEGIN PINS` and `# END PINS`", where=where)
+        raise UsageError(
+            "the file has no lines `# BEGIN PINS` and `# END PINS`",
+            where=where,
+            next_step="put them back where the values belong",
+        )
     return pattern.sub(lambda found: f"{found[1]}" + "".join(f"{line}\n" for line in block) + found[2], text, count=1)
 
 

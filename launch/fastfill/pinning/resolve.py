@@ -12,6 +12,8 @@ from fastfill.errors import NotReadyError
 from fastfill.pinning import stack as stacks
 from fastfill.pinning.stack import Stack
 
+_ELSEWHERE = "run it where there is a network, and copy docker/stacks; or write the value there by hand"
+
 
 class Lookup(NamedTuple):
     """One look-up.
@@ -85,13 +87,15 @@ def _ask(lookup: Lookup) -> str:
     try:
         answer = subprocess.run(lookup.argv, capture_output=True, text=True, check=False, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotReadyError(f"{lookup.field} could not be looked up: {error}", where=words) from None
+        raise NotReadyError(
+            f"{lookup.field} could not be looked up: {error}", where=words, next_step=_ELSEWHERE
+        ) from None
     value = lookup.read(answer.stdout) if answer.returncode == 0 else ""
     if not value:
         raise NotReadyError(
             f"{lookup.field} could not be looked up",
             where=words,
             detail=answer.stderr.strip() or "the answer does not name one",
-            next_step="run it where there is a network, and copy docker/stacks; or write the value there by hand",
+            next_step=_ELSEWHERE,
         )
     return value

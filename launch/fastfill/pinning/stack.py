@@ -23,6 +23,7 @@ else:
 
 DEFAULT = "sglang-0.5.16"
 REASONS = ("why", "source")
+_CORRECT = f"correct the file; docker/stacks/{DEFAULT}.toml shows every key"
 """Fields that say why a value is what it is; they decide nothing, and no digest covers them."""
 
 Commit = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40})?$")]
@@ -213,18 +214,20 @@ def load(name: str = DEFAULT) -> Stack:
             f"there is no stack {path.stem!r}", where=str(path), next_step=f"use one of: {', '.join(available())}"
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the stack file cannot be read: {error}", where=str(path)) from None
+        raise UsageError(f"the stack file cannot be read: {error}", where=str(path), next_step=_CORRECT) from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         says = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
-        raise UsageError(f"{key}: {says}", where=str(path)) from None
+        raise UsageError(f"{key}: {says}", where=str(path), next_step=_CORRECT) from None
     known = {field for field, _ in stack.values()}
     for field in stack.unverified:
         if field not in known:
-            raise UsageError(f"unverified: there is no field {field}", where=str(path))
+            raise UsageError(f"unverified: there is no field {field}", where=str(path), next_step=_CORRECT)
     if stack.name != path.stem:
-        raise UsageError(f"name: {stack.name!r} in a file named {path.stem!r}", where=str(path))
+        raise UsageError(
+            f"name: {stack.name!r} in a file named {path.stem!r}", where=str(path), next_step="name both the same"
+        )
     return stack
 
 
@@ -254,4 +257,6 @@ def replace(text: str, field: str, value: str) -> str:
         elif current == table and re.match(rf'{re.escape(key)} = "[^"]*"\s*$', line):
             lines[number] = f'{key} = "{value}"\n'
             return "".join(lines)
-    raise UsageError(f'the stack file has no line {key} = "..." in [{table}]')
+    raise UsageError(
+        f'the stack file has no line {key} = "..." in [{table}]', where="docker/stacks", next_step=f'add {key} = ""'
+    )

@@ -156,7 +156,11 @@ def _memory_findings(settings: Settings, plan: Plan, context: int, own: int | No
         try:
             given = float(text)
         except ValueError:
-            raise UsageError(f"--mem-fraction-static {text} is not a number", where="SGLang's flags") from None
+            raise UsageError(
+                f"--mem-fraction-static {text} is not a number",
+                where="SGLang's flags",
+                next_step="leave it out: it is computed from the longest prompt",
+            ) from None
         if given > plan.fraction:
             what = f"--mem-fraction-static {text}: a pass of {tokens} tokens may need more than that leaves"
             fix = f"leave it out (the sum says {plan.fraction:.3f}), or lower --longest-prompt"

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from fastfill.errors import UsageError
 
+_AGAIN = "fetch the checkpoint again: fastfill model fetch --into DIR"
+
 
 class ModelFacts(NamedTuple):
     """One checkpoint.
@@ -72,9 +74,11 @@ def read(folder: Path) -> ModelFacts:
             next_step="give --model the folder that holds it",
         ) from None
     except ValueError as error:
-        raise UsageError(f"config.json is not valid JSON: {error}", where=str(folder / "config.json")) from None
+        raise UsageError(
+            f"config.json is not valid JSON: {error}", where=str(folder / "config.json"), next_step=_AGAIN
+        ) from None
     if not isinstance(config, dict):
-        raise UsageError("config.json holds no object", where=str(folder / "config.json"))
+        raise UsageError("config.json holds no object", where=str(folder / "config.json"), next_step=_AGAIN)
     nested = config.get("text_config")
     text: dict[str, Any] = nested if isinstance(nested, dict) else config
     q_heads = _count(text, "num_attention_heads")

@@ -20,6 +20,7 @@ else:
 FlagValue = bool | int | float | str | list[str]
 
 _ENV_NAME = re.compile(r"^[A-Z][A-Z0-9_]*$")
+_CORRECT = "correct the file; launch/profiles/long-context.toml shows the form"
 _FLAG_NAME = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$")
 
 
@@ -101,7 +102,7 @@ def load(name: str) -> Profile:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"] if part not in ("bool", "int", "float", "str", "list[str]"))
         says = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
-        raise UsageError(f"{key}: {says}", where=str(path)) from None
+        raise UsageError(f"{key}: {says}", where=str(path), next_step=_CORRECT) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -114,12 +115,12 @@ def _read(path: Path) -> dict[str, Any]:
             next_step=f"use one of {', '.join(available())}, or the path of a file of your own",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the profile cannot be read: {error}", where=str(path)) from None
+        raise UsageError(f"the profile cannot be read: {error}", where=str(path), next_step=_CORRECT) from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"not valid TOML: {error}", where=str(path)) from None
+        raise UsageError(f"not valid TOML: {error}", where=str(path), next_step=_CORRECT) from None
     for table in ("env", "flags", "fastfill"):
         if not isinstance(document.setdefault(table, {}), dict):
-            raise UsageError(f"{table}: must be a table", where=str(path))
+            raise UsageError(f"{table}: must be a table", where=str(path), next_step=_CORRECT)
     return document
 
 
@@ -129,12 +130,12 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if base is None:
         return document
     if not isinstance(base, str):
-        raise UsageError("extends: must be the name of a profile", where=str(path))
+        raise UsageError("extends: must be the name of a profile", where=str(path), next_step=_CORRECT)
     beside = path.parent / f"{base}.toml"
     parent_path = beside if beside.is_file() else data.profiles() / f"{base}.toml"
     seen = (*seen, path.resolve())
     if parent_path.resolve() in seen:
-        raise UsageError(f"extends: {base} leads back to this profile", where=str(path))
+        raise UsageError(f"extends: {base} leads back to this profile", where=str(path), next_step="extend another one")
     merged = _merged(parent_path, seen)
     for table in ("env", "flags", "fastfill"):
         merged[table] = {**merged[table], **document.pop(table)}

@@ -51,7 +51,11 @@ class Settings(NamedTuple):
             return default
         parsed = number(values[0]) if values else None
         if parsed is None:
-            raise UsageError(f"--{name} {' '.join(values)} is not a whole number", where="SGLang's flags")
+            raise UsageError(
+                f"--{name} {' '.join(values)} is not a whole number",
+                where="SGLang's flags",
+                next_step="correct it, or leave it out for the profile's",
+            )
         return parsed
 
     def env_on(self, name: str) -> bool:
