@@ -65,7 +65,7 @@ def ab(
     from fastfill.benchmark import setup
 
     url = _url(ctx, url, model or lab)
-    _heard(ctx, up=bool(url), lab=bool(lab))
+    _heard(ctx, up=bool(url) and not (model or lab), lab=bool(lab))
     wish = setup.Wish(
         a=a, b=b, grid=grid, blocks=blocks, noise=blocks // 2 if noise is None else noise, metric=metric,
         switch=switch, label=label, url=url, model=model, lab=lab, tp=tp, port=port,
@@ -118,7 +118,7 @@ def accuracy(
     from fastfill.benchmark import answering, setup
 
     url = _url(ctx, url, model or lab)
-    _heard(ctx, up=bool(url), lab=bool(lab))
+    _heard(ctx, up=bool(url) and not (model or lab), lab=bool(lab))
     document = answering.execute(
         answering.Wish(
             out=out,

@@ -198,6 +198,8 @@ UP = ("--url", "http://127.0.0.1:9")
         ((*AB, "--lab", "dense", "--longest-prompt", "9"), "--longest-prompt has no effect here"),
         ((*AB, *UP, "--", "--page-size", "16"), "words after -- are for servers that are started here"),
         ((*AB, "--model", "m", "--lab", "dense"), "several servers are named"),
+        ((*AB, "--model", "m", "--", "--api-key", "sk-planted"), "give --api-key-file FILE before --"),
+        (("accuracy", "--model", "m", "--", "--admin-api-key=sk-planted"), "give --admin-api-key-file FILE before --"),
         (("accuracy", *UP, "--tp", "4"), "--tp has no effect here"),
         (("accuracy", *UP, "--", "--page-size", "16"), "words after -- are for servers that are started here"),
         (("accuracy", "--model", "m", "--lab", "dense"), "several servers are named"),
@@ -211,7 +213,14 @@ def test_what_would_be_left_unheard_is_refused(
     monkeypatch.chdir(tmp_path)
     ran = fastfill("bench", *words)
     assert ran.code == 2 and says in ran.err and "next:" in ran.err, ran.err
+    assert "sk-planted" not in ran.out + ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_secret_among_sglangs_words_is_not_kept_in_the_plan() -> None:
+    words = ("--ssl-keyfile-password", "sk-planted", "--page-size", "16")
+    job = setup.settle(WISH._replace(url=None, model="m", extra=words))
+    assert job.plan["extra"] == ["--ssl-keyfile-password", "(redacted)", "--page-size", "16"]
 
 
 def test_two_commands_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,9 @@ def test_what_a_full_disk_has_left_half_is_taken_away(tmp_path: Path, monkeypatc
 
 
 def test_a_key_is_in_no_diff(tmp_path: Path) -> None:
-    assert "k" not in [entry.get("after") for entry in staged(Module(tmp_path)).diff]
+    diff = staged(Module(tmp_path, secrets={"api_key": "sk-planted"})).diff
+    assert (tmp_path / "instances/main/secrets/api_key").read_text().strip() == "sk-planted"
+    assert diff and "sk-planted" not in json.dumps(diff)
 
 
 def test_what_compose_cannot_read_leaves_nothing(tmp_path: Path) -> None:

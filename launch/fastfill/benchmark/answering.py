@@ -17,7 +17,7 @@ from fastfill.benchmark.questions import Question
 from fastfill.benchmark.report import needed
 from fastfill.benchmark.restart import RestartTarget
 from fastfill.benchmark.servers import BF16, FP8, Servers
-from fastfill.benchmark.setup import PROOF_S, Access, Start, find_interpreter, restarting, words_unheard
+from fastfill.benchmark.setup import PROOF_S, Access, Start, find_interpreter, require_no_key, restarting, words_unheard
 from fastfill.errors import UsageError
 
 __all__ = ["Wish", "execute", "lines"]
@@ -93,6 +93,7 @@ def _check(wish: Wish) -> None:
         raise UsageError("no server is named", where="--url", next_step="give --url, or --model to start servers here")
     if wish.url and wish.extra:
         raise words_unheard(wish.extra)
+    require_no_key(wish.extra)
 
 
 def _measured(

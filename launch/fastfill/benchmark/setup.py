@@ -25,6 +25,7 @@ from fastfill.benchmark.target import PathTarget, Target
 from fastfill.errors import UsageError
 from fastfill.proof.address import admin_key, api_key
 from fastfill.serving import profile
+from fastfill.serving.flags import redact
 
 PROOF_S = 120.0
 START_S = 3600.0
@@ -78,6 +79,7 @@ def settle(wish: Wish) -> Job:
         profile.load(wish.a), profile.load(wish.b), switch=cast("Switch | None", wish.switch), label=wish.label
     )
     _way(wish, comparison)
+    require_no_key(wish.extra)
     cells = grid.load(wish.grid)
     units = list(schedule.units(cells, blocks=wish.blocks, noise=wish.noise, switch=comparison.switch))
     return Job(wish, comparison, units, describe(wish, comparison, cells))
@@ -111,6 +113,21 @@ def words_unheard(extra: tuple[str, ...]) -> UsageError:
     )
 
 
+def require_no_key(extra: tuple[str, ...]) -> None:
+    """Refuse a key among the words after ``--``: process lists show it, and the benchmark's own requests lack it.
+
+    Raises:
+        UsageError: There is one.
+    """
+    for name in (word.partition("=")[0] for word in extra):
+        if name in ("--api-key", "--admin-api-key"):
+            raise UsageError(
+                f"{name} after -- shows the key in process lists, and the benchmark does not learn it",
+                where=name,
+                next_step=f"give {name}-file FILE before --",
+            )
+
+
 def describe(wish: Wish, comparison: Comparison, cells: list[grid.Cell]) -> dict[str, Any]:
     """The plan: whatever a result depends on, fixed before the first run."""
     return {
@@ -128,7 +145,7 @@ def describe(wish: Wish, comparison: Comparison, cells: list[grid.Cell]) -> dict
         "blocks": wish.blocks,
         "noise": wish.noise,
         "server": wish.url or f"{'lab ' + wish.lab if wish.lab else wish.model}, tp {wish.tp}",
-        "extra": list(wish.extra),
+        "extra": redact(list(wish.extra)),
         "client": socket.gethostname(),
     }
 
