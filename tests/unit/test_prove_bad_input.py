@@ -202,6 +202,16 @@ def test_a_deadline_that_has_passed_starts_no_profiler(
     assert server.profiling is None and list(tmp_path.iterdir()) == []
 
 
+class Unasked:
+    """A server that has no ring and takes every order."""
+
+    def passes(self, rid: str) -> None:
+        return None
+
+    def start_profile(self, folder: str, steps: int, *, timeout_s: float) -> str:
+        return ""
+
+
 def test_the_profiler_keeps_to_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
@@ -245,7 +255,22 @@ def test_a_container_that_gives_no_traces_in_time(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(profiling, "LEAST_S", 0.5)
     start = time.monotonic()
     ranks, why = Profile(None, 1, tmp_path / "elsewhere", "server").fetch(Deadline(0.0))  # type: ignore[arg-type]
-    assert ranks == () and "wrote no trace" in why and time.monotonic() - start < 20
+    assert ranks == () and "from server: not within 0 s" in why and time.monotonic() - start < 20
+
+
+def test_a_container_that_is_gone_is_said_in_dockers_words_and_its_traces_count_as_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tool = tmp_path / "docker"
+    tool.write_text("#!/bin/sh\necho 'No such container: server' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    profile = Profile(Unasked(), 1, tmp_path / "elsewhere", "server")  # type: ignore[arg-type]
+    assert profile.remove(), "nothing was started, so nothing is left"
+    profile.start(Deadline(9.0))
+    ranks, why = profile.fetch(Deadline(9.0))
+    assert ranks == () and why.endswith("from server: No such container: server")
+    assert not profile.remove()
 
 
 def test_without_docker_a_containers_traces_are_left(

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -97,9 +98,11 @@ class Profile:
             found = [_read(file.name, file.open("rb")) for file in sorted(here.iterdir()) if _is_trace(file.name)]
         elif self._container:
             try:
-                found = list(self._from_container(max(LEAST_S, deadline.remaining())))
+                found, why = self._from_container(max(LEAST_S, deadline.remaining()))
             except OSError as error:
-                return (), f"docker could not fetch the traces from {self._container}: {error}"
+                found, why = [], str(error)
+            if why:
+                return (), f"docker could not fetch the traces from {self._container}: {why}"
         else:
             return (), (
                 f"the server wrote its traces to {self.folder} on its own machine: run prove there, or give "
@@ -110,20 +113,25 @@ class Profile:
         return tuple(sorted(found, key=lambda one: one.rank.key())), ""
 
     def remove(self) -> bool:
-        """Remove the traces, however the proof ended; False where some are left because they are somebody else's."""
+        """Remove the traces, however the proof ended; False where some are left: somebody else's, or out of reach."""
         here = Path(self.folder)
         if here.is_dir():
             shutil.rmtree(here, ignore_errors=True)
         elif self._started and self._container:
             argv = ["docker", "exec", self._container, "rm", "-rf", str(self.folder)]
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(argv, capture_output=True, timeout=30, check=False)
+            try:
+                return subprocess.run(argv, capture_output=True, timeout=30, check=False).returncode == 0
+            except (OSError, subprocess.TimeoutExpired):
+                return False
         return not here.exists()
 
-    def _from_container(self, timeout_s: float) -> Iterator[TraceRank]:
+    def _from_container(self, timeout_s: float) -> tuple[list[TraceRank], str]:
+        """The traces, and why there are none where docker is to blame."""
         argv = ["docker", "cp", f"{self._container}:{self.folder}", "-"]
+        found: list[TraceRank] = []
         with (
-            subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child,
+            tempfile.TemporaryFile() as said,
+            subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=said) as child,
             _within(timeout_s, child),
         ):
             assert child.stdout is not None
@@ -131,7 +139,16 @@ class Profile:
                 for member in archive:
                     content = archive.extractfile(member) if member.isfile() and _is_trace(member.name) else None
                     if content is not None:
-                        yield _read(PurePosixPath(member.name).name, content)
+                        found.append(_read(PurePosixPath(member.name).name, content))
+            # To its end: docker must not die of it that nobody reads the archive's padding.
+            while child.stdout.read(1 << 16):
+                pass
+            code = child.wait()
+            said.seek(0)
+            words = said.read(4096).decode("utf-8", "replace").strip()
+        if found or not code:
+            return found, ""
+        return [], f"not within {timeout_s:.0f} s" if code < 0 else words or f"exit code {code}"
 
 
 @contextlib.contextmanager
