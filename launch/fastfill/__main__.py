@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from fastfill import output
-from fastfill.errors import ExitCode, FastfillError, NotReadyError, UsageError
+from fastfill.errors import ExitCode, FastfillError, UsageError, refused
 
 _Usage: Any = typer.BadParameter.__base__
 """The parser's own error: of click, or of typer's copy of it, by typer's release."""
@@ -33,13 +33,7 @@ def main() -> None:
         # Whoever reads us has left, and has not seen how it ended: no success.
         sys.exit(int(ExitCode.CHECK_FAILED))
     except OSError as error:
-        _fail(
-            NotReadyError(
-                f"the system refused: {error.strerror or error}",
-                where=str(error.filename or ""),
-                next_step="look at the space on the disk and the rights of what is named, then run it again",
-            )
-        )
+        _fail(refused(error))
     else:
         if code == ExitCode.INTERRUPTED:  # typer takes a Ctrl-C for itself, and says nothing
             sys.stderr.write("interrupted\n")

@@ -85,3 +85,12 @@ class NotReadyError(FastfillError):
 
     def __init__(self, what: str, *, where: str = "", next_step: str = "", detail: str = "") -> None:
         super().__init__(what, where=where, next_step=next_step, code=ExitCode.NOT_READY, detail=detail)
+
+
+def refused(error: OSError) -> NotReadyError:
+    """What the system refuses (a full disk, missing rights), where nobody has said it better."""
+    return NotReadyError(
+        f"the system refused: {error.strerror or error}",
+        where=str(error.filename or ""),
+        next_step="look at the space on the disk and the rights of what is named, then run it again",
+    )

@@ -69,8 +69,11 @@ def serve(
     from fastfill.serving import keys
     from fastfill.serving import profile as profiles
     from fastfill.serving.launch import Request, prepare
-    from fastfill.unheard import given
+    from fastfill.unheard import Rule, given, refuse
 
+    refuse(
+        given(ctx), [Rule("--print", json, "--json prints the launch, and runs nothing", "leave one of the two out")]
+    )
     wanted = {"model-path": model, "host": host, "port": port, "tp-size": tp}
     key_files = {"api-key": api_key_file, "admin-api-key": admin_api_key_file}
     request = Request(

@@ -120,3 +120,15 @@ def without(keyword: str) -> list[str]:
 def test_every_error_says_what_to_do_next() -> None:
     assert without("next_step") == []
     assert len(without("no_such_keyword")) > 150, "it looks at nothing"
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("serve", "--profile", "off", "--model", "a/b", "--print", "--json"), "--print"),
+        (("lab", "down", "--all", "--port", "30000"), "--port"),
+    ],
+)
+def test_an_option_that_nothing_would_hear_is_refused(words: tuple[str, ...], option: str) -> None:
+    ran = cli_run.fastfill(*words)
+    assert ran.code == 2 and f"{option} has no effect here" in ran.err

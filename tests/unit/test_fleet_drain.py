@@ -237,6 +237,15 @@ def test_what_is_no_object_on_stdin_is_said(
     assert "no JSON object on stdin" in capsys.readouterr().err
 
 
+def test_what_the_system_refuses_is_an_error_and_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert cli.main(["--root", str(tmp_path / "file"), "fence", "--rollout", "r", "--epoch", "1"]) == 4
+    said = capsys.readouterr().err
+    assert "the system refused: " in said and str(tmp_path / "file") in said and "next:" in said
+
+
 def test_two_runs_at_the_same_moment_are_told_apart(cluster: Cluster, tmp_path: Path) -> None:
     fence = ["--root", str(tmp_path), "fence", "--epoch", "3", "--rollout"]
     codes: list[int] = []

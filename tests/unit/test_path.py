@@ -124,7 +124,7 @@ def test_words_that_the_terminal_or_utf8_cannot_hold(server: ContractServer, enc
 def test_what_the_system_refuses_is_an_error_and_no_traceback(
     monkeypatch: pytest.MonkeyPatch, raised: OSError, code: int, said: list[str]
 ) -> None:
-    def app(prog_name: str) -> None:
+    def app(**_: object) -> None:
         raise raised
 
     monkeypatch.setattr("fastfill.cli.app", app)

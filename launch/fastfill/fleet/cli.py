@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastfill.errors import ExitCode, FastfillError, UsageError
+from fastfill.errors import ExitCode, FastfillError, UsageError, refused
 from fastfill.fleet import (
     audit,
     bundle,
@@ -43,9 +43,11 @@ def main(argv: list[str] | None = None) -> int:
     asked = _parser().parse_args(argv)
     try:
         answer = asked.run(asked)
-    except FastfillError as error:
-        sys.stderr.write("\n".join(error.lines()) + "\n")
-        return int(error.code)
+    except (FastfillError, OSError) as error:
+        # A playbook shows the last lines: a traceback would be in them, and not what to do.
+        known = refused(error) if isinstance(error, OSError) else error
+        sys.stderr.write("\n".join(known.lines()) + "\n")
+        return int(known.code)
     if isinstance(answer, int):
         return answer
     sys.stdout.write(json.dumps(answer) + "\n")

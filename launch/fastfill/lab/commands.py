@@ -79,12 +79,15 @@ def up(
 
 @app.command()
 def down(
+    ctx: typer.Context,
     port: Port = 30000,
     all_: Annotated[bool, typer.Option("--all", help="Every lab server.")] = False,
 ) -> None:
     """Stop a server: exactly the processes that ``lab up`` started. Exit 0 also when there is none."""
     from fastfill.lab import runs, server
+    from fastfill.unheard import Rule, given, refuse
 
+    refuse(given(ctx), [Rule("--port", all_, "--all stops every server", "leave one of the two out")])
     chosen = runs.every() if all_ else [run for run in [runs.read(port)] if run is not None]
     if not chosen:
         output.talk("lab: no server is running" + ("" if all_ else f" on port {port}"))
