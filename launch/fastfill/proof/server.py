@@ -131,14 +131,9 @@ class Server:
         Raises:
             TimedOut: No answer in that time.
         """
-        self.sent.append(body)
-        try:
-            reply = self.transport.post("/generate", body, timeout_s=timeout_s)
-        except NotReadyError as error:
-            # A full queue is answered with 503, too.
-            return Answer(error.what)
-        if reply.status != 200:
-            return Answer(f"HTTP {reply.status}: {_message(reply)}")
+        reply = self._asked("/generate", body, timeout_s)
+        if isinstance(reply, Answer):
+            return reply
         value = reply.value[0] if isinstance(reply.value, list) and reply.value else reply.value
         meta = value.get("meta_info") if isinstance(value, dict) else None
         if not isinstance(meta, dict):
@@ -151,17 +146,23 @@ class Server:
 
     def chat(self, body: dict[str, Any], *, timeout_s: float) -> Answer:
         """``/v1/chat/completions`` without streaming; arguments and errors as :meth:`generate`."""
-        self.sent.append(body)
-        try:
-            reply = self.transport.post("/v1/chat/completions", body, timeout_s=timeout_s)
-        except NotReadyError as error:
-            return Answer(error.what)
-        if reply.status != 200:
-            return Answer(f"HTTP {reply.status}: {_message(reply)}")
+        reply = self._asked("/v1/chat/completions", body, timeout_s)
+        if isinstance(reply, Answer):
+            return reply
         try:
             return Answer("", int(reply.value["usage"]["prompt_tokens"]), dict(reply.value["choices"][0]["message"]))
         except (KeyError, IndexError, TypeError, ValueError):
             return Answer(f"/v1/chat/completions answered {_describe(reply)}")
+
+    def _asked(self, path: str, body: dict[str, Any], timeout_s: float) -> Reply | Answer:
+        """The reply, or the refusal that it amounts to."""
+        self.sent.append(body)
+        try:
+            reply = self.transport.post(path, body, timeout_s=timeout_s)
+        except NotReadyError as error:
+            # A full queue is answered with 503, too.
+            return Answer(error.what)
+        return reply if reply.status == 200 else Answer(f"HTTP {reply.status}: {_message(reply)}")
 
     def abort(self, rid: str) -> None:
         """Ask the server to drop a request that nobody waits for; that it may refuse is no error of the proof's."""
