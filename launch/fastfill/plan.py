@@ -58,6 +58,9 @@ def plan(
         raise UsageError(f"{objective} is no objective", where="--objective", next_step=", ".join(OBJECTIVES))
     if not model:
         raise UsageError("the model is not known", next_step="give --model a checkpoint's folder or its config.json")
+    # A long trace is replayed for minutes: what could not be written then is said now.
+    for option, file in (("--html", html), ("--write-profile", write_profile)):
+        _require_folder(option, file)
     assumptions = Assumptions(assume or [])
     requests = _requests(trace, workload, assumptions)
     words = [word for one in flag or [] for word in f"--{one.lstrip('-')}".split()]
@@ -103,6 +106,13 @@ def plan(
         text.show(answer)
     if chosen is None:
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
+
+
+def _require_folder(option: str, file: Path | None) -> None:
+    if file is not None and not file.absolute().parent.is_dir():
+        raise UsageError(
+            "there is no such folder to write to", where=str(file), next_step=f"give {option} a file in one that is"
+        )
 
 
 def _requests(file: Path | None, workload: str, assumptions: Assumptions) -> Trace:
@@ -175,6 +185,7 @@ def calibrate(
     from fastfill.proof.server import Server
     from fastfill.proof.transport import Transport
 
+    _require_folder("--out", out)
     with Transport(base_url(url), key=api_key(api_key_file)) as transport:
         found = Calibration(Server(transport), lambda what: output.talk(f"calibrate: {what}")).run()
     if out is not None:

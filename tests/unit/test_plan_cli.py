@@ -166,6 +166,9 @@ def test_long_prompts_are_reported() -> None:
         ((*COMMON, *LOAD, "--calibration", MODEL), "no calibration"),
         ((*COMMON, *LOAD, "--flag", "schedule-policy lpm"), "not modelled"),
         ((*COMMON, *LOAD, "--flag", "nonsense"), "SGLang 0.5.16 has no --nonsense"),
+        (("plan", "calibrate", "--url", "http://127.0.0.1:1", "--out", "/no/such/x.json"), "no such folder"),
+        ((*COMMON, "--trace", "/nowhere", "--html", "/no/such/x.html"), "no such folder"),
+        ((*COMMON, "--trace", "/nowhere", "--write-profile", "/no/such/x.toml"), "no such folder"),
         ((*COMMON, *LOAD, "--flag", "page-sise 64"), "did you mean --page-size?"),
     ],
 )
