@@ -47,7 +47,11 @@ def init(
 
     place = into or data.checkout()
     if place is None:
-        raise UsageError("fastfill was installed from a wheel", next_step="name the folder of compose.yaml with --into")
+        raise UsageError(
+            "fastfill was installed from a wheel, and so has no checkout to write to",
+            where="--into",
+            next_step="name the folder of compose.yaml with --into",
+        )
     machine: Machine = LiveMachine() if root is None else RecordedMachine(root)
     facts = read(machine, Wanted(port=port, disk=str(models)))
     chosen = settings.choose(facts, instances, tp, [_indices(words) for words in gpus or []], port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +39,9 @@ def fetch(
         hub = importlib.import_module("huggingface_hub")
     except ImportError:
         raise NotReadyError(
-            "huggingface_hub is not installed here", next_step="pip install huggingface_hub (the images have it)"
+            "huggingface_hub is not installed here",
+            where=sys.executable,
+            next_step="pip install huggingface_hub (the images have it)",
         ) from None
     token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else None
     try:

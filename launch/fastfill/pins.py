@@ -194,6 +194,7 @@ def _checkout() -> Path:
     if root is None:
         raise UsageError(
             "fastfill was installed from a wheel: there is nothing to write to",
+            where=str(Path(__file__).parent),
             next_step="run it from a checkout, installed with pip install -e .",
         )
     return root

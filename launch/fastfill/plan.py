@@ -57,7 +57,9 @@ def plan(
     if objective not in OBJECTIVES:
         raise UsageError(f"{objective} is no objective", where="--objective", next_step=", ".join(OBJECTIVES))
     if not model:
-        raise UsageError("the model is not known", next_step="give --model a checkpoint's folder or its config.json")
+        raise UsageError(
+            "the model is not known", where="--model", next_step="give --model a checkpoint's folder or its config.json"
+        )
     # A long trace is replayed for minutes: what could not be written then is said now.
     for option, file in (("--html", html), ("--write-profile", write_profile)):
         _require_folder(option, file)

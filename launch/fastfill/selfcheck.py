@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Annotated
 
@@ -28,6 +29,7 @@ def selfcheck(
     except ImportError as error:
         raise NotReadyError(
             f"selfcheck needs the server's environment: {error}",
+            where=sys.executable,
             next_step="run it inside the container, or: fastfill lab python -- -m fastfill selfcheck",
         ) from None
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,7 +38,9 @@ def selfcheck(
         results = checks.run(device)
     except ImportError as error:
         raise NotReadyError(
-            f"aiter cannot be imported: {error}", next_step="fastfill kernel identify PATH says what is installed"
+            f"aiter cannot be imported: {error}",
+            where=sys.executable,
+            next_step="fastfill kernel identify PATH says what is installed",
         ) from None
     seconds = time.monotonic() - begun
     ok = all(result.ok for result in results)

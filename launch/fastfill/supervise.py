@@ -29,6 +29,8 @@ def supervise(
     from fastfill.supervising import Child
 
     if not ctx.args:
-        raise UsageError("no command is given", next_step="fastfill supervise -- fastfill serve ...")
+        raise UsageError(
+            "no command is given", where="the words after --", next_step="fastfill supervise -- fastfill serve ..."
+        )
     place = state_dir or (Path(os.environ["FASTFILL_STATE_DIR"]) if os.environ.get("FASTFILL_STATE_DIR") else None)
     raise typer.Exit(Child(ctx.args, place, stopped).run())

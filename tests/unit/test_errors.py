@@ -117,8 +117,9 @@ def without(keyword: str) -> list[str]:
     return found
 
 
-def test_every_error_says_what_to_do_next() -> None:
-    assert without("next_step") == []
+@pytest.mark.parametrize("keyword", ["where", "next_step"])
+def test_every_error_says_where_and_what_to_do_next(keyword: str) -> None:
+    assert without(keyword) == []
     assert len(without("no_such_keyword")) > 150, "it looks at nothing"
 
 

@@ -54,12 +54,13 @@ def choose(facts: HostFacts, instances: int, tp: int | None, gpus: list[tuple[in
     if not usable:
         raise NotReadyError(
             f"there is no {ARCH} GPU on this host",
+            where=f"{len(facts.gpus)} GPU(s) found",
             next_step="run it on a host with MI350X or MI355X (fastfill preflight says more); without a GPU: "
             "docker compose -f compose.lab.yaml up --wait",
         )
     if gpus and instances not in (1, len(gpus)):
         raise UsageError(
-            f"--instances {instances}, and --gpus is given {len(gpus)} times", next_step="give one of them"
+            f"--gpus is given {len(gpus)} times", where=f"--instances {instances}", next_step="give one of them"
         )
     if gpus and tp is not None:
         raise UsageError(
@@ -90,6 +91,7 @@ def _split(usable: list[int], instances: int, tp: int | None) -> list[tuple[int,
     if not size or size * instances > len(usable):
         raise UsageError(
             f"{instances} server(s) of {size or 1} GPU(s) need {(size or 1) * instances}; this host has {len(usable)}",
+            where="--instances, --tp",
             next_step="lower --instances or --tp",
         )
     return [tuple(usable[size * number : size * (number + 1)]) for number in range(instances)]

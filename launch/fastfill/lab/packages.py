@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import sys
 from pathlib import Path
 
 from fastfill import __version__
@@ -20,7 +21,9 @@ _METADATA = f"Metadata-Version: 2.1\nName: fastfill\nVersion: {__version__}\n"
 def _package(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise NotReadyError(f"the package {name} is not installed", next_step="reinstall fastfill")
+        raise NotReadyError(
+            f"the package {name} is not installed", where=sys.executable, next_step="reinstall fastfill"
+        )
     return Path(spec.origin).resolve().parent
 
 

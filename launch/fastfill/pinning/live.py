@@ -123,7 +123,9 @@ def _docker(*words: str) -> str:
     try:
         answer = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
     except OSError as error:
-        raise NotReadyError(f"docker cannot be run: {error.strerror}", next_step="install Docker") from None
+        raise NotReadyError(
+            f"docker cannot be run: {error.strerror}", where=f"docker {' '.join(words)}", next_step="install Docker"
+        ) from None
     if answer.returncode != 0:
         raise NotReadyError(
             "docker refused",

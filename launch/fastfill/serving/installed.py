@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import sys
 from pathlib import Path
 
 from fastfill.errors import NotReadyError
@@ -44,6 +45,7 @@ def require_patched(settings: Settings, allowed: list[str]) -> None:
     if spec is None or spec.origin is None:
         raise NotReadyError(
             "this interpreter has no SGLang",
+            where=sys.executable,
             next_step="run fastfill with the interpreter that has it: PYTHON -m fastfill serve ...",
         )
     backend = Path(spec.origin).parent.parent / BACKEND

@@ -72,7 +72,9 @@ def prepare(request: Request, *, environ: dict[str, str], python: str, installed
     extra = flags.parse(request.extra)
     first = settle(request.profile, options=request.options, extra=extra, env=request.env, inherited=environ)
     if not first.text("model-path"):
-        raise UsageError("no model is given", next_step="add --model with a folder or a Hugging Face id (ORG/NAME)")
+        raise UsageError(
+            "no model is given", where="--model", next_step="add it, with a folder or a Hugging Face id (ORG/NAME)"
+        )
     folder = model.find(first.text("model-path"), environ)
     facts = model.read(folder) if folder is not None else None
     own = facts.context_length if facts is not None else None
@@ -87,7 +89,9 @@ def prepare(request: Request, *, environ: dict[str, str], python: str, installed
     theirs = tuple(flag for flag in settings.flags if flag.name in mine)
     if request.keys and "config" in mine:
         raise UsageError(
-            "API keys from files and --config: SGLang reads one such file", next_step="put the keys in yours"
+            "API keys come in such a file too, and SGLang reads one",
+            where="--config",
+            next_step="put the keys in yours, and leave the key files out",
         )
     settings = settings._replace(flags=ours + tuple(computed) + theirs)
     names = list(dict.fromkeys([*request.profile.env, *kit, *request.env]))
@@ -115,7 +119,9 @@ def _sizes(request: Request, settings: Settings, facts: model.ModelFacts | None)
     computed: list[Flag] = []
     context = settings.number("context-length", 0)
     if context and request.longest_prompt:
-        raise UsageError("--longest-prompt and --context-length say the same thing", next_step="give one of them")
+        raise UsageError(
+            "both say the same thing", where="--longest-prompt, --context-length", next_step="give one of them"
+        )
     if not context:
         # With chunking on no prompt runs in one pass, so the profile's bound on a pass bounds no prompt.
         bound = kit.longest_prompt if chunk <= 0 else None

@@ -89,6 +89,7 @@ def settle(
         if name in mine and mine[name] != (value,):
             raise UsageError(
                 f"--{name} is given twice: {value}, and {_shown(name, mine[name])} after --",
+                where=f"--{name}",
                 next_step="give it once, before or after --",
             )
     lower = {flag.name: flag for flag in _of_profile(profile)}
