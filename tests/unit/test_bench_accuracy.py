@@ -251,6 +251,13 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_its_l
     assert str(lock) in raised.value.next_step
 
 
+def test_an_interpreter_that_is_not_there_is_no_full_disk(tmp_path: Path) -> None:
+    harness = scoring.Harness(tmp_path / "no" / "python", {}, "tok")
+    with pytest.raises(NotReadyError, match="interpreter cannot be run: No such file") as raised:
+        scoring.score(harness, "http://h:1", [Question("q", "1")], tmp_path, model="m", context=64, key=None)
+    assert raised.value.where == str(harness.python)
+
+
 @pytest.mark.parametrize(
     ("ends", "says"),
     [("sys.exit(3)", "exit code 3"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL"), ("time.sleep(60)", "cut off")],

@@ -106,6 +106,13 @@ def score(
                 how = f"exit code {code}" if code > 0 else f"killed by {_signal(-code)}"
         except subprocess.TimeoutExpired:
             how = f"cut off after {harness.timeout_s:.0f} s"
+        except OSError as error:
+            # Not the folder's: whoever called this would take it for a full disk.
+            raise NotReadyError(
+                f"lm-eval's interpreter cannot be run: {error.strerror}",
+                where=str(harness.python),
+                next_step="give --python one that has lm-eval",
+            ) from None
     tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
     if "No module named" in tail and "lm_eval" in tail:
         raise NotReadyError("lm-eval is not installed", where=str(harness.python), next_step=report.install_command())
