@@ -157,6 +157,32 @@ def test_a_server_that_is_started_here_gets_the_key_files(tmp_path: Path, monkey
     argv = target._argv(target._profiles["B"])
     assert argv[argv.index("--profile") + 1] == str(tmp_path / "mine.toml")
     assert argv[argv.index("--api-key-file") + 1] == str(tmp_path / "key")
+    assert argv[argv.index("--model") + 1] == "M", "a name of the hub's stays what it is"
+
+
+def test_what_is_named_from_here_is_found_from_the_servers_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "m").mkdir(parents=True)
+    (tmp_path / "key").write_text("k")
+    monkeypatch.setenv(address.KEY_FILE_VARIABLE, "key")
+    start = Start("models/m", None, 1, free_port())
+    target, model = restarting({"A": "off"}, Connection("http://127.0.0.1:1"), tmp_path, start)
+    argv = target._argv("off")
+    assert argv[argv.index("--model") + 1] == model == str(tmp_path / "models" / "m")
+    assert target._env[address.KEY_FILE_VARIABLE] == str(tmp_path / "key")
+
+
+def test_an_interpreter_is_found_from_anywhere_or_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert setup.find_interpreter(Path("./python"))[0] == tmp_path / "python", "a virtual environment's link stays one"
+    for words in (AB, ("accuracy",)):
+        ran = fastfill("bench", *words, *UP, "--python", str(tmp_path / "none"))
+        assert ran.code == 2 and "there is no such interpreter" in ran.err, ran.err
 
 
 def test_a_taken_port_is_said_before_a_server_is_started_there(httpserver: HTTPServer) -> None:

@@ -17,7 +17,16 @@ from fastfill.benchmark.questions import Question
 from fastfill.benchmark.report import needed
 from fastfill.benchmark.restart import RestartTarget
 from fastfill.benchmark.servers import BF16, FP8, Servers
-from fastfill.benchmark.setup import PROOF_S, Access, Start, find_interpreter, require_no_key, restarting, words_unheard
+from fastfill.benchmark.setup import (
+    PROOF_S,
+    Access,
+    Start,
+    find_interpreter,
+    from_anywhere,
+    require_no_key,
+    restarting,
+    words_unheard,
+)
 from fastfill.errors import UsageError
 
 __all__ = ["Wish", "execute", "lines"]
@@ -114,7 +123,8 @@ def _measured(
 
     def score(connection: Connection, folder: Path, context: int) -> list[bool]:
         model = str(connection.visit(lambda server: server.facts().model_path))
-        harness = scoring.Harness(python, env, wish.tokenizer or model, wish.concurrency, wish.answer_tokens)
+        tokenizer = from_anywhere(wish.tokenizer or model)
+        harness = scoring.Harness(python, env, tokenizer, wish.concurrency, wish.answer_tokens)
         return scoring.score(
             harness, connection.url, asked, folder, model=model, context=context or 4096, key=connection.key
         )

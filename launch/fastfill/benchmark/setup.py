@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import socket
 import sys
 from dataclasses import replace
@@ -23,7 +24,7 @@ from fastfill.benchmark.restart import OwnPathTarget, RestartTarget, require_fre
 from fastfill.benchmark.run import Bench, Settings
 from fastfill.benchmark.target import PathTarget, Target
 from fastfill.errors import UsageError
-from fastfill.proof.address import admin_key, api_key
+from fastfill.proof.address import ADMIN_KEY_FILE_VARIABLE, KEY_FILE_VARIABLE, admin_key, api_key
 from fastfill.serving import profile
 from fastfill.serving.flags import redact
 
@@ -240,14 +241,16 @@ def restarting(names: dict[str, str], connection: Connection, folder: Path, star
         FastfillError: The port is taken, or the lab cannot be made ready.
     """
     require_free(start.port)
-    # A profile may be a file, named from where the user is; the server's own folder is another.
-    names = {arm: str(Path(name).absolute()) if Path(name).is_file() else name for arm, name in names.items()}
+    names = {arm: from_anywhere(name) for arm, name in names.items()}
     if start.lab is None:
+        model = from_anywhere(str(start.model))
         argv = serve_argv(
-            sys.executable, model=str(start.model), tp=start.tp, port=start.port, extra=list(start.extra),
+            sys.executable, model=model, tp=start.tp, port=start.port, extra=list(start.extra),
             longest_prompt=start.longest_prompt, keys=list(start.keys),
         )  # fmt: skip
-        return RestartTarget(argv, dict(os.environ), connection, folder, names, START_S), str(start.model)
+        files = {name: os.environ[name] for name in (KEY_FILE_VARIABLE, ADMIN_KEY_FILE_VARIABLE) if name in os.environ}
+        env = {**os.environ, **{name: from_anywhere(file) for name, file in files.items()}}
+        return RestartTarget(argv, env, connection, folder, names, START_S), model
     from fastfill.lab import command, prepare, runs
     from fastfill.lab.spec import LabSpec
 
@@ -264,10 +267,23 @@ def restarting(names: dict[str, str], connection: Connection, folder: Path, star
     return RestartTarget(in_lab, env, connection, folder, names, LAB_START_S), str(paths.model)
 
 
+def from_anywhere(name: str) -> str:
+    """A file or folder by its whole path: what is started here runs in a folder of its own, and other names stay."""
+    return str(Path(name).absolute()) if Path(name).exists() else name
+
+
 def find_interpreter(python: Path | None, package: str = "sglang") -> tuple[Path, dict[str, str]]:
-    """The interpreter that has a harness, and its environment: the one named, this one, or the lab's."""
+    """The interpreter that has a harness, and its environment: the one named, this one, or the lab's.
+
+    Raises:
+        UsageError: The one that is named cannot be run.
+    """
     if python is not None:
-        return python, dict(os.environ)
+        # A path loses its "./" on the way here: what lies in this folder comes before what the shell would find.
+        found = shutil.which(python.absolute() if python.is_file() else python)
+        if found is None:
+            raise UsageError("there is no such interpreter", where=str(python), next_step="give --python another one")
+        return Path(found), dict(os.environ)
     if importlib.util.find_spec(package) is not None:
         return Path(sys.executable), dict(os.environ)
     from fastfill.lab import harness
