@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,8 @@ def test_the_copying_command() -> None:
     assert argv[0] == "rsync" and argv[-2:] == ["ops@10.0.0.1:/", "/m/.x.part/"]
     assert {"--partial", "--inplace", "--bwlimit=500m", "--exclude=/fastfill-model.json"} <= set(argv)
     assert "--delete" not in argv
+    spaced = model.command(replace(SOURCE, identity=Path("/a key")), Path("/m"), Path("/t"), "0")  # rsync takes quotes
+    assert "-i '/a key'" in spaced[spaced.index("--rsh") + 1]
     ssh = argv[argv.index("--rsh") + 1]
     for words in ("-p 2222", "-i /k", "UserKnownHostsFile=/t/known", "StrictHostKeyChecking=yes", "BatchMode=yes"):
         assert words in ssh

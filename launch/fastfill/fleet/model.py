@@ -6,6 +6,7 @@ A copy grows in a hidden folder beside its place, is verified there, and appears
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def command(source: Source, part: Path, known_hosts: Path, bandwidth: str) -> li
     ]
     return [
         *("rsync", "--recursive", "--times", "--chmod=D755,F644", "--partial", "--inplace", "--timeout=120"),
-        *(f"--bwlimit={bandwidth}", f"--exclude=/{weights.STAMP}", "--rsh", " ".join(ssh)),
+        *(f"--bwlimit={bandwidth}", f"--exclude=/{weights.STAMP}", "--rsh", shlex.join(ssh)),
         *(f"{source.address}:{source.path}", f"{part}/"),
     ]
 
