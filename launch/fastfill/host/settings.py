@@ -60,7 +60,9 @@ def choose(facts: HostFacts, instances: int, tp: int | None, gpus: list[tuple[in
         )
     if gpus and instances not in (1, len(gpus)):
         raise UsageError(
-            f"--gpus is given {len(gpus)} times", where=f"--instances {instances}", next_step="give one of them"
+            f"--instances {instances}, and --gpus is given {len(gpus)} times",
+            where="--instances, --gpus",
+            next_step="give one of them",
         )
     if gpus and tp is not None:
         raise UsageError(

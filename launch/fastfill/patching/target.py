@@ -77,7 +77,9 @@ def locate(target: Path | None, python: Path | None = None) -> Installation:
     if target is None:
         return _ask(python or Path(sys.executable))
     if python is not None:
-        raise UsageError("both say where SGLang is", where="--target, --python", next_step="give one of them")
+        raise UsageError(
+            "--target and --python both say where SGLang is", where="--target, --python", next_step="give one of them"
+        )
     if not target.exists():
         raise UsageError(
             "the target does not exist",

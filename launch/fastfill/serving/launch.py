@@ -89,7 +89,7 @@ def prepare(request: Request, *, environ: dict[str, str], python: str, installed
     theirs = tuple(flag for flag in settings.flags if flag.name in mine)
     if request.keys and "config" in mine:
         raise UsageError(
-            "API keys come in such a file too, and SGLang reads one",
+            "API keys from files and --config: SGLang reads one such file",
             where="--config",
             next_step="put the keys in yours, and leave the key files out",
         )
@@ -120,7 +120,9 @@ def _sizes(request: Request, settings: Settings, facts: model.ModelFacts | None)
     context = settings.number("context-length", 0)
     if context and request.longest_prompt:
         raise UsageError(
-            "both say the same thing", where="--longest-prompt, --context-length", next_step="give one of them"
+            "--longest-prompt and --context-length say the same thing",
+            where="--longest-prompt, --context-length",
+            next_step="give one of them",
         )
     if not context:
         # With chunking on no prompt runs in one pass, so the profile's bound on a pass bounds no prompt.
