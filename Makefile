@@ -59,7 +59,7 @@ test: lint ## Lint, unit tests, the real backend, real lab servers, images and c
 	$(BIN)/pytest tests/unit tests/patches
 	$(BIN)/fastfill lab python --tests -- -m pytest tests/backend
 	$(BIN)/fastfill lab python --stack sglang-0.5.23 --tests -- -m pytest $(BACKEND_0_5_23)
-	$(BIN)/pytest tests/lab
+	$(BIN)/pytest tests/lab --durations=30 --durations-min=10
 	$(BIN)/pytest tests/docker
 
 .PHONY: test-docker

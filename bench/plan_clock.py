@@ -1,6 +1,6 @@
 """The planner's clock against the real server's, and its recommendation against upstream's advice, in the lab.
 
-    python bench/plan_clock.py [--traces 4] [--runs 3] [--port 34040] [--out FILE]
+    python bench/plan_clock.py [--traces 20] [--runs 3] [--port 34040] [--out FILE]
 
 Each trace goes to the real lab server several times at its own arrival times, with upstream's two settings scaled to
 the lab (a chunk of the longest prompt's size; no chunks, with that as max-prefill-tokens) and with what the planner
@@ -140,9 +140,9 @@ def serve(
         return [{**row, "setting": label} for row in json.loads(done.read_text())]
     log = folder / f"{chunk}-{most}.jsonl"
     words = ("--chunked-prefill-size", str(chunk), "--max-prefill-tokens", str(most), "--disable-radix-cache")
-    spec = LabSpec(
-        port=arguments.port, stack=arguments.stack, flags=words, allow=("all",), env={"FASTFILL_LAB_STEPS": str(log)}
-    )
+    # On one core, so that what receives requests has the other: a GPU's passes take it no time either.
+    env = {"FASTFILL_LAB_STEPS": str(log), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    spec = LabSpec(port=arguments.port, stack=arguments.stack, flags=words, allow=("all",), env=env)
     rows = []
     with server.start(spec) as lab:
         constants = folder / f"{chunk}-{most}.json"
@@ -199,7 +199,7 @@ def judged(points: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="sglang-0.5.16")
-    parser.add_argument("--traces", type=int, default=4)
+    parser.add_argument("--traces", type=int, default=20)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--port", type=int, default=34040)
     parser.add_argument("--keep", type=Path, help="folder for logs and rows; a run that was cut goes on there")

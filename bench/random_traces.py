@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import uuid
 from typing import Any, NamedTuple
@@ -65,8 +66,7 @@ def send(url: str, requests: list[Sent], name: str = "") -> list[dict[str, Any]]
     """Send a trace at its times; returns the answers, in the trace's order. Request ids are ``<name>-<number>``."""
     name = name or uuid.uuid4().hex[:8]
 
-    async def one(client: httpx.AsyncClient, number: int, request: Sent, start: float) -> dict[str, Any]:
-        await asyncio.sleep(max(0.0, start + request.at - asyncio.get_running_loop().time()))
+    async def one(client: httpx.AsyncClient, number: int, request: Sent) -> dict[str, Any]:
         body = {
             "input_ids": request.ids,
             "rid": f"{name}-{number}",
@@ -81,11 +81,20 @@ def send(url: str, requests: list[Sent], name: str = "") -> list[dict[str, Any]]
         return dict(answer.json())
 
     async def all_of_them() -> list[dict[str, Any]]:
-        limits = httpx.Limits(max_connections=1000)
-        async with httpx.AsyncClient(base_url=url, timeout=300, trust_env=False, limits=limits) as client:
-            # What is sent at once is to arrive in the trace's order: not one of them opens its connection first.
-            await asyncio.gather(*(client.get("/v1/models") for _ in requests))
-            start = asyncio.get_running_loop().time() + 0.05
-            return list(await asyncio.gather(*(one(client, n, r, start) for n, r in enumerate(requests))))
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=300, trust_env=False))
+                for _ in requests
+            ]
+            # What is sent at once is to arrive in the trace's order: each over a connection that is open already, and
+            # begun one after another, for timers that are due at once go off in any order.
+            await asyncio.gather(*(client.get("/v1/models") for client in clients))
+            loop = asyncio.get_running_loop()
+            start = loop.time() + 0.05
+            begun = []
+            for number, (client, request) in enumerate(zip(clients, requests, strict=True)):
+                await asyncio.sleep(max(0.0, start + request.at - loop.time()))
+                begun.append(asyncio.create_task(one(client, number, request)))
+            return list(await asyncio.gather(*begun))
 
     return asyncio.run(all_of_them())

@@ -33,6 +33,7 @@ class Server:
         self.now = 100.0
         self.ring: list[Pass] | None = [] if ring else None
         self.sent: list[dict[str, Any]] = []
+        self.mine = 0
         self._lock = threading.Lock()
 
     def facts(self) -> Any:
@@ -43,12 +44,21 @@ class Server:
     def ordinary_ids(self) -> list[int]:
         return list(range(100))
 
+    def hurry(self, seconds: float) -> None:
+        """The main thread's next prompt arrives while another thread's is prefilled."""
+        while len(self.sent) == self.mine:
+            threading.Event().wait(0.001)
+        with self._lock:
+            self.now -= WAY
+
     def clock(self) -> float:
         return self.now
 
     def generate(self, body: dict[str, Any], *, timeout_s: float) -> Any:
         with self._lock:
             self.sent.append(body)
+            if threading.current_thread() is threading.main_thread():
+                self.mine = len(self.sent)
             new = body["sampling_params"]["max_new_tokens"]
             if new > 1:
                 self.now += ROW * new
@@ -92,6 +102,7 @@ class Server:
 
 def run(monkeypatch: pytest.MonkeyPatch, server: Server) -> dict[str, Any]:
     monkeypatch.setattr(calibrate.time, "perf_counter", server.clock)
+    monkeypatch.setattr(calibrate.time, "sleep", server.hurry)
     return Calibration(server, lambda what: None).run()  # type: ignore[arg-type]
 
 
@@ -109,7 +120,7 @@ def test_a_server_on_a_cpu_tells_its_passes_by_its_own_clock(monkeypatch: pytest
     assert seconds["ingest"] == pytest.approx(PASS + 16 * TOKEN + WAY, rel=0.05)
     assert found["blocking"] and found["notes"] == [] and found["fit"]["worst_error"] < 0.02
     inside = [one for one in found["prefills"] if not one["client"]]
-    assert len(inside) > 3 and {one["tokens"] for one in inside} == {1024}
+    assert len(inside) > 3 and {one["tokens"] for one in inside} == {64, 128, 256, 1024}
 
 
 def test_elsewhere_the_rest_of_the_first_tokens_time_is_the_way_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,11 @@ _SHORTEST = 64
 _ROWS = (1, 4, 16)
 _SHORT, _LONG = 8, 40
 _CONTEXTS = (32, 1024)
-_AT_ONCE = 32
+_AT_ONCE = 16
 _TINY = 16
+_BEHIND_S = 0.03
+_CLOCKS = 1.02
+"""Two clocks' readings of one time may differ so much."""
 
 
 @dataclass(slots=True)
@@ -80,6 +83,10 @@ class Calibration:
             self._say(f"{_TOGETHER[-1]} prompts, {sizes[-1] * _TOGETHER[-1]} tokens in several passes")
             for _ in range(_REPEATS):
                 measured.prefills += self._inside(sizes[-1], _TOGETHER[-1])
+            for size in sizes[: len(sizes) // 2 + 1]:
+                self._say(f"1 prompt, {size} tokens, behind one of {sizes[-1]}")
+                for _ in range(_REPEATS):
+                    measured.prefills += self._behind(size, sizes[-1])
         for rows in _ROWS:
             for context in _CONTEXTS:
                 if context + _LONG < longest and rows <= self._places():
@@ -151,6 +158,21 @@ class Calibration:
         """Passes that follow each other at once, each from the end of the one before it, by the server's clock."""
         rids = [f"plan-{uuid.uuid4().hex}" for _ in range(prompts)]
         self._send(size, 1, rids)
+        return self._following(rids)
+
+    def _behind(self, size: int, longest: int) -> list[Prefill]:
+        """A prompt that arrives while a longer one is prefilled, by the server's clock; none where it came later."""
+        rids = [f"plan-{uuid.uuid4().hex}" for _ in range(2)]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            first = pool.submit(self._send, longest, 1, rids[:1])
+            time.sleep(_BEHIND_S)
+            waited = self._send(size, 1, rids[1:])
+            first.result()
+        # Had it come after the longer one's end, the server would have been idle for a part of the time between.
+        return [one for one in self._following(rids) if one.tokens == size and one.seconds <= waited * _CLOCKS]
+
+    def _following(self, rids: list[str]) -> list[Prefill]:
+        """The passes of these requests but the first, each of which began when the one before it ended."""
         found = self._passes(rids)
         return [
             Prefill(sum(one.extend), *_pairs(one), one.time - before.time, client=False)
