@@ -33,7 +33,6 @@ def once_measured(name: str, command: str) -> pytest.MarkDecorator:
 
 
 CLOCK = once_measured("plan-clock", "python bench/plan_clock.py --keep DIR --out results/plan-clock.json")
-PAIRED = once_measured("paired", "python bench/paired.py --folder DIR --out results/paired.json")
 
 
 def rows(**wanted: Any) -> list[dict[str, Any]]:
@@ -191,7 +190,6 @@ def test_two_hundred_hosts_are_looked_at_in_little_memory() -> None:
         assert row["controller_peak_mb"] < 2000 and row["forks"] >= 20, row
 
 
-@PAIRED
 def test_the_paired_benchmark_finds_what_is_there_and_nothing_else() -> None:
     result = document("paired")
     same, slower, truth = result["a_a"], result["delayed"], result["truth_ms"]
