@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ def extend_attention_fwd(
     k_scale: float = 1.0,
     v_scale: float = 1.0,
     sm_scale: float | None = None,
-    **more: Any,
+    logit_cap: float = 0.0,
 ) -> None:
     """Write the attention of each sequence's new tokens over its cached ones and themselves into ``o_extend``.
 
@@ -37,13 +36,12 @@ def extend_attention_fwd(
         kv_indptr: Where its slots begin in ``kv_indices``.
         custom_mask: Rows of (cached + new) bool for each new token; only the columns of new tokens are read.
         mask_indptr: Where each sequence's rows begin.
-        more: Nothing but its defaults.
 
     Raises:
-        NotImplementedError: A soft cap, a window or sinks.
+        NotImplementedError: A soft cap.
     """
-    if any(value not in (None, 0, 0.0, -1, True, 1) for value in more.values()):
-        raise NotImplementedError(f"the lab's extend_attention_fwd has no {', '.join(map(str, more))}")
+    if logit_cap:
+        raise NotImplementedError("the lab's extend_attention_fwd has no logit_cap")
     scale = sm_scale or q_extend.shape[-1] ** -0.5
     group = q_extend.shape[1] // k_extend.shape[1]
     tokens, slots = qo_indptr.tolist(), kv_indptr.tolist()

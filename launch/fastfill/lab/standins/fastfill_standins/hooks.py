@@ -98,10 +98,15 @@ def parallel_state(module: ModuleType) -> None:
 
 
 def extend_attention(module: ModuleType) -> None:
-    """Attention of drafts that the target model verifies, in torch."""
+    """Attention of drafts that the target model verifies, in torch; as the triton backend calls it, it stays."""
     from fastfill_standins.extend import extend_attention_fwd
 
-    module.extend_attention_fwd = extend_attention_fwd  # type: ignore[attr-defined]
+    real = module.extend_attention_fwd
+
+    def chosen(*tensors: Any, **more: Any) -> Any:
+        return (extend_attention_fwd if set(more) <= {"logit_cap"} else real)(*tensors, **more)
+
+    module.extend_attention_fwd = chosen  # type: ignore[attr-defined]
 
 
 def eagle_utils(module: ModuleType) -> None:
