@@ -113,7 +113,8 @@ prove-all: sweep ## What takes long or wants a GPU: writes the stamped files in 
 	$(BIN)/python bench/paired.py --out results/paired.json
 	$(BIN)/python bench/plan_fidelity.py --out results/plan-fidelity-0.5.16.json
 	$(BIN)/python bench/plan_fidelity.py --stack sglang-0.5.23 --out results/plan-fidelity-0.5.23.json
-	$(BIN)/python bench/plan_clock.py --out results/plan-clock.json
+	$(BIN)/python bench/plan_clock.py --out results/plan-clock-0.5.16.json
+	$(BIN)/python bench/plan_clock.py --stack sglang-0.5.23 --first 20 --out results/plan-clock-0.5.23.json
 	$(BIN)/python bench/plan_speed.py --out results/plan-speed.json
 	$(BIN)/python bench/saboteurs.py --out results/saboteurs.json
 	$(BIN)/python bench/prove_false_alarms.py --out results/prove-false-alarms.json

@@ -25,16 +25,6 @@ def test_the_stamp_is_that_of_the_sources(file: Path) -> None:
     assert document["source_sha256"] == source_sha256(document["sources"]), f"stale: run {document['command']} again"
 
 
-def once_measured(name: str, command: str) -> pytest.MarkDecorator:
-    """For a result that wants a machine of its own, until it is there."""
-    return pytest.mark.skipif(
-        not (ROOT / "results" / f"{name}.json").exists(), reason=f"not measured yet, on a machine of its own: {command}"
-    )
-
-
-CLOCK = once_measured("plan-clock", "python bench/plan_clock.py --keep DIR --out results/plan-clock.json")
-
-
 def rows(**wanted: Any) -> list[dict[str, Any]]:
     found = [row for row in QUANTIZE["rows"] if all(row[key] == value for key, value in wanted.items())]
     assert found, wanted
@@ -116,22 +106,30 @@ def test_the_planner_makes_the_batches_of_the_real_scheduler(release: str, trace
     assert sum(row["radix_hits"] for row in linear) >= 5
 
 
-@CLOCK
-def test_the_planners_clock_is_as_near_to_real_runs_as_they_are_to_each_other() -> None:
-    result = document("plan-clock")
-    assert result["runs"] >= 3
+CLOCKS = ("0.5.16", "0.5.23")
+
+
+@pytest.mark.parametrize("release", CLOCKS)
+def test_the_planners_clock_is_as_near_to_real_runs_as_they_are_to_each_other(release: str) -> None:
+    result = document(f"plan-clock-{release}")
+    assert result["sglang"] == release and result["runs"] >= 3
     assert result["planner_to_real"] <= result["real_to_real"] + 0.05
-    settings = {row["setting"] for row in result["rows"]}
-    assert len(settings) == 3 and len(result["rows"]) >= 40
-    assert all(len(row["coverage_real"]) == result["runs"] for row in result["rows"])
+    for setting in result["coverage_real"]:
+        found = [row for row in result["rows"] if row["setting"] == setting]
+        assert len({row["trace"] for row in found}) >= 20
+        assert all(len(row["coverage_real"]) == result["runs"] for row in found)
 
 
-@CLOCK
-def test_the_recommended_flags_beat_upstreams_advice_on_the_real_server_or_tie() -> None:
+def test_the_clock_is_held_against_forty_traces() -> None:
+    assert len({row["trace"] for release in CLOCKS for row in document(f"plan-clock-{release}")["rows"]}) >= 40
+
+
+@pytest.mark.parametrize("release", CLOCKS)
+def test_the_recommended_flags_beat_upstreams_advice_on_the_real_server_or_tie(release: str) -> None:
     """Coverage by the server's own counters, on the same traces."""
-    result = document("plan-clock")
+    result = document(f"plan-clock-{release}")
     means = result["coverage_real"]
-    (mine,) = (mean for label, mean in means.items() if label.startswith("recommended"))
+    mine = means[result["recommended"]["setting"]]
     assert set(result["recommended_against"]) == {"65536, scaled", "-1 with 65536, scaled"}
     for label, verdict in result["recommended_against"].items():
         assert verdict == ("ties" if abs(mine - means[label]) < 0.01 else "beats"), label
