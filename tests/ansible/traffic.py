@@ -66,10 +66,11 @@ class Traffic:
         url: Of the router.
         plain: Clients that want whole answers.
         streams: Clients that stream; an answer counts only with its finish_reason and [DONE].
+        pause: Seconds between a client's answer and its next request.
     """
 
-    def __init__(self, url: str, plain: int = 3, streams: int = 2) -> None:
-        self.url = url
+    def __init__(self, url: str, plain: int = 3, streams: int = 2, pause: float = 0.1) -> None:
+        self.url, self._pause = url, pause
         self.good = {"plain": 0, "stream": 0}
         self.lost: list[str] = []
         self._stop = threading.Event()
@@ -105,7 +106,7 @@ class Traffic:
                     time.sleep(0.5)
                 else:
                     self.good[kind] += 1
-                self._stop.wait(0.1)
+                self._stop.wait(self._pause)
 
     def _one(self, client: httpx.Client, kind: str, prompt: str) -> str:
         """One request; "" where all of the answer came, else what was wrong with it."""
