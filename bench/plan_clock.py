@@ -3,7 +3,7 @@
     python bench/plan_clock.py [--traces 20] [--first 0] [--runs 3] [--stack STACK] [--keep DIR] [--out FILE]
 
 Each trace goes to the real lab server several times at its own arrival times, each time to a server started anew: what
-is sent at once arrives together on one server and one by one on the next, the same way in all of a server's runs. The
+is sent at once may arrive together on one server and one by one on the next, and seldom differs within one. The
 settings are upstream's two, scaled to the lab (a chunk of the longest prompt's size; no chunks, with that as
 max-prefill-tokens), and what the planner recommends, where that is another. Its constants are those that `fastfill plan
 calibrate` measured once, on the first server. Two runs are as far apart as the share of prefill batches, as multisets
